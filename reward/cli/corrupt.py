@@ -1,4 +1,4 @@
-"""`capreward corrupt`: wrong captions of true ones, to train a metric on or, with --benchmark, to test it with."""
+"""`capreward corrupt`: wrong captions of true ones, to train a metric on."""
 
 from __future__ import annotations
 
@@ -13,8 +13,14 @@ from reward.cli.reports import print_done, print_usage
 
 if TYPE_CHECKING:
     from reward.scoring.sources import Source
+    from reward.training.corruptions.datasets import Corrupted, Retriever
 
 
+@options.describe(
+    "output judge judge-set rewrite words retrieve prompt per-band device seed caption-column image-column "
+    "overwrite quiet",
+    synonyms={"--model": "--judge", "--server": "--judge ADDRESS#NAME"},
+)
 def corrupt(
     data: Annotated[
         str,
@@ -26,7 +32,7 @@ def corrupt(
     ],
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", help="A .parquet file, such as pairs/train.parquet; with --benchmark a folder."),
+        typer.Option("--output", "-o", help="A .parquet file, such as pairs/train.parquet."),
     ],
     columns: options.InputOptions,
     run: options.RunOptions,
@@ -68,13 +74,6 @@ def corrupt(
         int, typer.Option(min=1, help="Most retrieved captions of each band: easy, medium and hard.")
     ] = 30,
     device: options.Device = None,
-    benchmark: Annotated[
-        bool, typer.Option("--benchmark", help="Make a benchmark of long captions with one error each.")
-    ] = False,
-    beyond: Annotated[
-        int,
-        typer.Option(min=0, help="With --benchmark: first CLIP token at which captions may differ but in scene text."),
-    ] = 77,
     candidate_column: options.CandidateColumn = None,
     seed: Annotated[int, typer.Option(help="Seed of word-level errors and of what is drawn from each band.")] = 0,
 ) -> None:
@@ -95,17 +94,6 @@ def corrupt(
     The rewriter reads the caption alone. Answers that change nothing, explain themselves or change too much are left
     out, and counted. After Ctrl-C or a kill, run the same command again to continue: answers and embeddings are saved
     beside the output, in hidden files.
-
-    With --benchmark, pairs in the form of LongCapVLCP:
-
-    ```
-    capreward corrupt docci.jsonl --benchmark -o my-pairs \\
-        --judge https://api.openai.com/v1#gpt-4o-2024-08-06
-    capreward bench --benchmark longcapvlcp --data my-pairs -m beitscore
-    ```
-
-    The model then sees the image, too. A pair is kept only if its captions are equal up to the token where a CLIP stops
-    reading. Take another model than the one that made the training data.
     """
     from reward.judges.sources import load_judge
 
@@ -113,40 +101,33 @@ def corrupt(
         options.refuse({"rewrite": rewrite, "prompt": prompt, "judge_set": judge_set}, "goes with --judge")
     if retrieve is None:
         options.refuse({"spm": spm}, "goes with --retrieve")
-    if benchmark and judge is None:
-        raise typer.BadParameter("goes with --judge, which rewrites the captions", param_hint="--benchmark")
-    from reward.scoring.writers import refuse_address
-    from reward.training.corruptions.benchmark import make_pairs_benchmark
-    from reward.training.corruptions.datasets import PAPER_REWRITES, CaptionRows, caption_and_image, make_corrupted
-    from reward.training.corruptions.prompts import BENCHMARK_PROMPTS, load_prompts
+    from reward.training.corruptions.datasets import PAPER_REWRITES, make_corrupted
+    from reward.training.corruptions.prompts import load_prompts
     from reward.training.corruptions.sampler import WORD_LEVEL
 
-    source, kinds = _open(data, columns.split), _names(rewrite)
-    asked: Any = None if judge is None else load_judge(judge, lazily=True, **read_settings(judge_set))
-    prompts = load_prompts(prompt or (BENCHMARK_PROMPTS if benchmark else None))
-    how: dict[str, Any] = {"prompts": prompts, "progress": not run.quiet}
+    source = _open(data, columns.split)
+    rewriter = None if judge is None else load_judge(judge, lazily=True, **read_settings(judge_set))
     try:
-        if benchmark:
-            refuse_address(output)
-            found = caption_and_image(source, candidate_column, columns.image_column)
-            rows = CaptionRows(source, *found, columns.image_root)
-            how |= {"categories": kinds, "beyond": beyond}
-            built = make_pairs_benchmark(rows.captions, list(rows.images()), asked, output, **how)
-            counts, dropped, nothing = built.kept, built.dropped, "no pair was kept, so nothing was written"
-            done = f"{sum(counts.values()):,} pairs -> {output}"
-        else:
-            how |= {"words": WORD_LEVEL if words == "all" else _names(words), "rewrites": kinds or PAPER_REWRITES}
-            how |= {"retriever": None if retrieve is None else _retriever(retrieve, spm, device, per_band)}
-            how |= {"caption_column": candidate_column, "image_column": columns.image_column, "seed": seed}
-            how |= {"image_root": columns.image_root, "overwrite": run.overwrite}
-            made = make_corrupted(source, output, judge=asked, **how)
-            if made.already_done:
-                print_done(made.output, "data and settings", "made")
-            counts, dropped, nothing = made.counts, made.dropped, "no wrong caption could be made"
-            done = f"{made.rows:,} captions -> {output}"
-        _report(counts, dropped, done, None if sum(counts.values()) else nothing, run.quiet)
+        made = make_corrupted(
+            source,
+            output,
+            words=WORD_LEVEL if words == "all" else _names(words),
+            judge=rewriter,
+            rewrites=_names(rewrite) or PAPER_REWRITES,
+            prompts=load_prompts(prompt),
+            retriever=None if retrieve is None else _retriever(retrieve, spm, device, per_band),
+            caption_column=candidate_column,
+            image_column=columns.image_column,
+            image_root=columns.image_root,
+            seed=seed,
+            overwrite=run.overwrite,
+            progress=not run.quiet,
+        )
+        if made.already_done:
+            print_done(made.output, "data and settings", "made")
+        _report(made, run.quiet)
     finally:
-        print_usage([] if asked is None else [asked.usage], quiet=run.quiet)
+        print_usage([] if rewriter is None else [rewriter.usage], quiet=run.quiet)
 
 
 def _names(text: str | None) -> list[str]:
@@ -158,33 +139,37 @@ def _open(data: str, split: str | None) -> Source:
     from reward.training.published import CAPTIONS, load_captions
 
     name, _, folder = data.partition("=")
-    return open_source(load_captions(name, Path(folder)) if folder and name in CAPTIONS else data, split=split)
+    if folder and name in CAPTIONS:
+        return open_source(load_captions(name, Path(folder)), split=split)
+    return open_source(data, split=split)
 
 
-def _retriever(source: str, spm: Path | None, device: str | None, per_band: int) -> Any:
+def _retriever(checkpoint: str, spm: Path | None, device: str | None, per_band: int) -> Retriever:
     from reward.backbones.clip_loading import load_clip
     from reward.backbones.pretrained import usable_device
     from reward.metrics.beitscore.retrieval import load_beit3_towers
     from reward.training.corruptions.datasets import Retriever
 
-    towers = (
-        load_clip(source, device=usable_device(device))
-        if spm is None
-        else load_beit3_towers(source, spm, device=device)
-    )
-    return Retriever(towers, source, per_band=per_band)
+    if spm is None:
+        towers: Any = load_clip(checkpoint, device=usable_device(device))
+    else:
+        towers = load_beit3_towers(checkpoint, spm, device=device)
+    return Retriever(towers, checkpoint, per_band=per_band)
 
 
-def _report(counts: dict[str, int], dropped: dict[str, int], done: str, nothing: str | None, quiet: bool) -> None:
+def _report(made: Corrupted, quiet: bool) -> None:
     """Prints how many wrong captions of each kind there are, and what was left out; exits with 1 if there are none."""
     console = terminal.console(stderr=True)
-    for kind, count in counts.items():
-        if not count or not quiet:
-            console.print(f"{kind}: {count:,} wrong captions", style=None if count else "yellow")
-    for reason, count in ({} if quiet else dropped).items():
-        console.print(f"{count:,} left out: {reason}", style="yellow")
-    if nothing:
-        console.print(f"error: {nothing}", style="red")
+    for kind, count in made.counts.items():
+        if not count:  # said in any case
+            console.print(f"{kind}: 0 wrong captions", style="yellow")
+        elif not quiet:
+            console.print(f"{kind}: {count:,} wrong captions")
+    if not quiet:
+        for reason, count in made.dropped.items():
+            console.print(f"{count:,} left out: {reason}", style="yellow")
+    if not any(made.counts.values()):
+        console.print("error: no wrong caption could be made", style="red")
         raise typer.Exit(1)
     if not quiet:
-        console.print(done, style="green")
+        console.print(f"{made.rows:,} captions -> {made.output}", style="green")

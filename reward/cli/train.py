@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from reward.cli import terminal
+
+if TYPE_CHECKING:
+    from reward.training.run import TrainingResult
 
 
 def train(
@@ -110,26 +113,40 @@ def train(
     base = dict(presets[preset or "tiny"])
     if init is not None:  # the checkpoint says what the network is
         base["model"] = {name: value for name, value in base["model"].items() if name == "gradient_checkpointing"}
-    settings = make_config(base, read_config_file(config) if config else {}, {"seed": seeds[0]} if seeds else {})
-    runs = {output: settings}
-    if len(seeds) > 1:
-        runs = {output / f"seed-{each}": replace(settings, seed=each) for each in seeds}
+    settings = make_config(base, read_config_file(config) if config else {})
+    configs = {output: settings}
+    if len(seeds) == 1:
+        configs = {output: replace(settings, seed=seeds[0])}
+    elif seeds:
+        configs = {output / f"seed-{number}": replace(settings, seed=number) for number in seeds}
     is_main = bool(PartialState(cpu=use_cpu()).is_main_process)
-    options: dict[str, Any] = {"init": init, "command": terminal.command_line()}
-    options["on_ready"] = lambda: None if push_to is None else check_push(push_to, private=private)
+
+    def on_ready() -> None:
+        if push_to is not None:
+            check_push(push_to, private=private)
+
     results = []
-    for folder, own in runs.items():
-        begun = read_record(folder) is not None
-        if begun and resume is not False and is_main:
-            what = "is complete already" if is_complete(folder) else "holds an unfinished run, which goes on"
-            terminal.console(stderr=True).print(f"{folder} {what}")
+    for folder, settings in configs.items():
+        has_begun = read_record(folder) is not None
+        if has_begun and resume is not False and is_main:
+            state = "is complete already" if is_complete(folder) else "holds an unfinished run, which goes on"
+            terminal.console(stderr=True).print(f"{folder} {state}")
         try:
-            options["resume"] = begun if resume is None else resume
-            results.append(run(metric, data or ["scenes"], folder, own, **options))
+            result = run(
+                metric,
+                data or ["scenes"],
+                folder,
+                settings,
+                resume=has_begun if resume is None else resume,
+                command=terminal.command_line(),
+                init=init,
+                on_ready=on_ready,
+            )
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT) and error.filename is None:
                 error.filename = folder  # the error of a full disk itself names no file
             raise
+        results.append(result)
     PartialState().destroy_process_group()
     if is_main:
         _report(results)
@@ -142,16 +159,18 @@ def _output(output: Path | None, push_to: str | None, private: bool, *, several:
     if private and push_to is None:
         raise typer.BadParameter("goes with --push-to ORG/NAME", param_hint="--private")
     if push_to is not None and several:
-        way = (
+        fix = (
             "train the seeds without it, then run this with one --seed N and --output OUTPUT/seed-N, which only pushes"
         )
-        raise typer.BadParameter(f"publishes one checkpoint: {way}", param_hint="--push-to")
-    if output is None and push_to is None:
+        raise typer.BadParameter(f"publishes one checkpoint: {fix}", param_hint="--push-to")
+    if output is not None:
+        return output
+    if push_to is None:
         raise typer.BadParameter("is missing: name a folder, or publish with --push-to ORG/NAME", param_hint="--output")
-    return output or Path(str(push_to).rpartition("/")[2] or "checkpoint")
+    return Path(push_to.rpartition("/")[2] or "checkpoint")
 
 
-def _report(results: list[Any]) -> None:
+def _report(results: list[TrainingResult]) -> None:
     """Prints the figures of a training, with one seed or several."""
     from rich.table import Table
 
@@ -159,17 +178,20 @@ def _report(results: list[Any]) -> None:
     from reward.training.evaluation import compare_figures
 
     out = terminal.console(stderr=False)
-    stages = results[0].stages if len(results) == 1 else {}
-    for name, runs in ({name: [stage] for name, stage in stages.items()} or {"": results}).items():
+    tables = {"": results}
+    if len(results) == 1 and results[0].stages:
+        tables = {name: [stage] for name, stage in results[0].stages.items()}
+    for name, runs in tables.items():
         title, (heads, *rows) = figure_table(*(run.figures for run in runs))
-        title = f"Stage {name}: {title}" if name else title
+        if name:
+            title = f"Stage {name}: {title}"
         table = Table(*heads, title=title, min_width=len(title))
         for row in rows:
             table.add_row(*row)
         out.print(table)
     for result in results:
         if result.before is not None:
-            first, *_ = (result.stages or {"": result}).values()
+            first = next(iter((result.stages or {"": result}).values()))
             part = next(iter(first.figures))  # the part that stopped it comes first
             out.print(f"{part}: {compare_figures(result.before, first.figures[part])[0]}")
         out.print(f"kept step {result.best_step} of {result.steps}; checkpoint: {result.folder}")

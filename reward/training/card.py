@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +24,19 @@ def make_card(spec: MetricSpec, facts: Mapping[str, Any]) -> str:
         spec: facts of the metric.
         facts: the record of the run, with `stages`, the records of its stages, if it had any.
     """
-    stages = facts.get("stages") or {"": facts}
     parts = [_head(spec, facts)]
-    for name, stage in stages.items():
+    for name, stage in (facts.get("stages") or {"": facts}).items():
         title, (heads, *rows) = figure_table(stage["figures"])
+        if name:
+            title = f"Stage {name}: {title}"
         lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows]
         table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-        parts += [f"## {f'Stage {name}: ' if name else ''}{title}", table, _course(stage)]
-    parts += ["## Settings", f"```\n{facts['command']}\n```" if facts["command"] else ""]
+        parts += [f"## {title}", table, _course(stage)]
+    parts.append("## Settings")
+    if facts["command"]:
+        parts.append(f"```\n{facts['command']}\n```")
     parts.append(f"```json\n{json.dumps(facts['config'], indent=2)}\n```")
-    return "\n\n".join(filter(None, parts)) + "\n"
+    return "\n\n".join(parts) + "\n"
 
 
 def figure_table(*runs: Mapping[str, Mapping[str, float]]) -> tuple[str, list[list[str]]]:
@@ -51,36 +54,56 @@ def figure_table(*runs: Mapping[str, Mapping[str, float]]) -> tuple[str, list[li
         ('Pairs ranked right x 100', [['', 'val'], ['noun', '75.0'], ['mean', '75.0'], ['AUC', '80.0'], ['pairs', '8']])
     """
     figures = runs[0]
-    pairs = any("accuracy" in part for part in figures.values())
-    title, prefix = ("Pairs ranked right x 100", "accuracy") if pairs else ("Kendall's tau-c x 100", "tau_c")
-    names = dict.fromkeys(key for part in figures.values() for key in part if key.startswith(f"{prefix}_"))
+    # Parts may lack a figure: an aspect that they do not rate, a kind of error that they do not have.
+    names: dict[str, None] = {}
+    for figures_of_part in figures.values():
+        names |= dict.fromkeys(figures_of_part)
+    is_pairs = "accuracy" in names
+    title, prefix = "Kendall's tau-c x 100", "tau_c"
+    last_rows = [("MSE", "mse", 1, 4), ("n", "n", 1, 0)]
+    if is_pairs:
+        title, prefix = "Pairs ranked right x 100", "accuracy"
+        last_rows = [("AUC", "auc", 100, 1), ("pairs", "n", 1, 0)]
     if len(runs) > 1:
         title += f", mean ± standard deviation of {len(runs)} runs"
 
-    def cell(part: str, name: str, scale: int = 100, digits: int = 1) -> str:
-        if name not in figures[part]:
-            return "-"
-        values = [scale * run[part][name] for run in runs]
-        text = f"{statistics.fmean(values):.{digits}f}"
-        return text if len(runs) == 1 else f"{text} ± {statistics.stdev(values):.{digits}f}"
-
+    # (head, name of the figure, its scale, digits) of each row
+    formats = [(name.removeprefix(f"{prefix}_"), name, 100, 1) for name in names if name.startswith(f"{prefix}_")]
     rows = [["", *figures]]
-    for name in (*names, prefix):
-        head = "mean" if name == prefix else name.removeprefix(f"{prefix}_")
-        rows.append([head, *(cell(part, name) for part in figures)])
-    last = ("AUC", "auc", 100, 1) if pairs else ("MSE", "mse", 1, 4)
-    rows.append([last[0], *(cell(part, *last[1:]) for part in figures)])
-    rows.append(["pairs" if pairs else "n", *(f"{part['n']:g}" for part in figures.values())])
+    for head, name, scale, digits in [*formats, ("mean", prefix, 100, 1), *last_rows]:
+        rows.append([head])
+        for part in figures:
+            values = [run[part].get(name) for run in runs]
+            rows[-1].append(_cell(values, scale, digits, spread=name != "n"))
     return title, rows
 
 
+def _cell(values: Sequence[float | None], scale: int, digits: int, *, spread: bool) -> str:
+    scaled = [scale * value for value in values if value is not None]
+    if not scaled:
+        return "-"
+    text = f"{statistics.fmean(scaled):.{digits}f}"
+    if len(scaled) == 1 or not spread:
+        return text
+    return f"{text} ± {statistics.stdev(scaled):.{digits}f}"
+
+
 def _head(spec: MetricSpec, facts: Mapping[str, Any]) -> str:
-    given = [*_listed(facts["data"]), *facts["config"]["data"], *facts["config"]["pairs"]]
-    data = list(filter(None, (hub_id(name) for name in dict.fromkeys(each.partition("=")[0] for each in given))))
-    found = {str(value) for path, value in leaves(facts["config"]["model"]) if path.endswith("backbone") and value}
-    hub = sorted(each for each in found if each.count("/") == 1 and each[0] != "." and not Path(each).exists())
-    tags = ["image-captioning", "reward-model", spec.name]
-    head = ModelCardData(library_name="capreward", base_model=hub or None, datasets=data or None, tags=tags)
+    data = [*_as_list(facts["data"]), *facts["config"]["data"], *facts["config"]["pairs"]]
+    names = dict.fromkeys(name.partition("=")[0] for name in data)
+    data_sets = [address for address in map(hub_id, names) if address]
+    backbones = set()
+    for path, value in leaves(facts["config"]["model"]):
+        address = str(value)
+        is_on_hub = address.count("/") == 1 and not address.startswith((".", "/")) and not Path(address).exists()
+        if path.endswith("backbone") and value and is_on_hub:
+            backbones.add(address)
+    head = ModelCardData(
+        library_name="capreward",
+        base_model=sorted(backbones) or None,
+        datasets=data_sets or None,
+        tags=["image-captioning", "reward-model", spec.name],
+    )
     return f"""---
 {head.to_yaml()}
 ---
@@ -97,18 +120,24 @@ scorer = load_scorer("{spec.name}", "{HUB_ID}")
 
 
 def _course(facts: Mapping[str, Any]) -> str:
+    """What a run, or a stage, was trained on, and what came of it."""
     config = facts["config"]
-    own = (config["pairs"] if config["loss"] == "bce" else config["data"]) or _listed(facts["data"])
-    sources = ", ".join(f"`{each}`" for each in own)
-    what = "captions of pairs" if config["loss"] == "bce" else "rated captions (one aspect each)"
-    lines = [f"- Data: {sources}; {what}: {', '.join(f'{name} {n}' for name, n in facts['rows'].items())}."]
-    kept = f"step {facts['best_step']} of {facts['steps']}, the best on `{VALIDATION}`. Seed {config['seed']}"
-    lines.append(f"- Kept: {kept}.")
+    kind = "rated captions (one aspect each)"
+    names = config["data"]
+    if config["loss"] == "bce":
+        kind = "captions of pairs"
+        names = config["pairs"]
+    data = ", ".join(f"`{name}`" for name in names or _as_list(facts["data"]))
+    sizes = ", ".join(f"{part} {rows}" for part, rows in facts["rows"].items())
+    lines = [
+        f"- Data: {data}; {kind}: {sizes}.",
+        f"- Kept: step {facts['best_step']} of {facts['steps']}, the best on `{VALIDATION}`. Seed {config['seed']}.",
+    ]
     if "init" in facts:
         words, _ = compare_figures(facts["before"], facts["figures"][VALIDATION])
         lines.append(f"- Went on from the checkpoint `{facts['init']['source']}`. On `{VALIDATION}` {words}.")
     return "\n".join(lines)
 
 
-def _listed(value: Any) -> list[str]:
+def _as_list(value: Any) -> list[str]:
     return value if isinstance(value, list) else [value]

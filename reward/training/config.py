@@ -4,62 +4,43 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import os
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal
 
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic.dataclasses import dataclass
+from typing_extensions import Self
+
+from reward.data.settings import STRICT, Settings
 from reward.errors import ConfigError
 
-# {type of a setting: what a value must be, whether it is that}
-_TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "int": ("a whole number", lambda value: type(value) is int),  # not a bool
-    "float": ("a number", lambda value: type(value) in (int, float) and math.isfinite(value)),
-    "bool": ("true or false", lambda value: isinstance(value, bool)),
-    "str": ("a name", lambda value: isinstance(value, str) and bool(value)),
-    "tuple[str, ...]": ("a list of different names", lambda value: _are_names(value) and len(set(value)) == len(value)),
-}
-_CHOICES = {
-    "precision": ("fp32", "bf16", "fp16"),
-    "schedule": ("constant", "linear", "cosine"),
-    "loss": ("mse", "l1", "bce"),
-    "sampling": ("balanced", "pool"),
-}
-_AT_LEAST_1: tuple[str, Callable[[float], bool]] = (" of at least 1", lambda value: value >= 1)
-# {setting: its range in words, whether a number is in it}; other whole numbers are at least 1
-_RANGES: dict[str, tuple[str, Callable[[float], bool]]] = {
-    **dict.fromkeys(("learning_rate", "max_grad_norm"), (" above 0", lambda value: value > 0)),
-    **dict.fromkeys(
-        ("seed", "workers", "scenes_test", "scenes_seed", "weight_decay"), (" of at least 0", lambda value: value >= 0)
-    ),
-    "warmup_ratio": (" in [0, 1)", lambda value: 0 <= value < 1),
-    "reference_free_rate": (" in [0, 1]", lambda value: 0 <= value <= 1),
-}
+
+def _as_names(value: Any) -> Any:
+    """The lists of YAML and JSON, or one name, as a tuple."""
+    if isinstance(value, str):
+        return (value,)
+    return tuple(value) if isinstance(value, list) else value
 
 
-def _are_names(value: Any) -> bool:
-    return isinstance(value, tuple) and all(isinstance(each, str) and each for each in value)
+def _different(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(names)) < len(names):
+        raise ValueError("be a list of different names")
+    return names
 
 
-def _check(name: str, type_name: str, value: Any) -> None:
-    kind, *optional = type_name.split(" | ")
-    if kind.startswith("Mapping") or (optional and value is None):  # `make_config` checks tables
-        return
-    words, holds = _TYPES[kind]
-    extent, is_inside = _RANGES.get(name, _AT_LEAST_1 if kind == "int" else ("", lambda _: True))
-    if name in _CHOICES:
-        words, holds = f"one of {', '.join(_CHOICES[name])}", lambda given: given in _CHOICES[name]
-    if not (holds(value) and is_inside(value)):
-        null = ", or null" if optional else ""
-        hint = "; YAML reads 1e-4 as text, write 1.0e-4" if kind == "float" and isinstance(value, str) else ""
-        raise ConfigError(f"training config: {name} must be {words}{extent}{null}, got {value!r}{hint}")
+Names = Annotated[
+    tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_as_names), AfterValidator(_different)
+]
+Positive = Annotated[float, Field(gt=0)]
+AtLeast0 = Annotated[int, Field(ge=0)]
+AtLeast1 = Annotated[int, Field(ge=1)]
 
 
-@dataclass(frozen=True)
-class TrainingConfig:
+@dataclass(frozen=True, config=STRICT)
+class TrainingConfig(Settings):
     """Settings of one training run.
 
     Args:
@@ -104,83 +85,81 @@ class TrainingConfig:
         >>> TrainingConfig(epochs=0)
         Traceback (most recent call last):
         ...
-        reward.errors.ConfigError: training config: epochs must be a whole number of at least 1, got 0
+        reward.errors.ConfigError: training config: epochs must be greater than or equal to 1, got 0
     """
 
-    model: Mapping[str, Any] = field(default_factory=dict)
-    stages: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    loss: str = "mse"
-    data: tuple[str, ...] = ()
-    pairs: tuple[str, ...] = ()
-    categories: tuple[str, ...] = ()
-    sampling: str = "balanced"
-    learning_rate: float = 1e-4
-    weight_decay: float = 0.01
-    schedule: str = "constant"
-    warmup_ratio: float = 0.0
-    max_grad_norm: float = 1.0
-    batch_size: int = 4
-    accumulation: int = 1
-    epochs: int = 10
-    max_steps: int | None = None
-    eval_steps: int | None = None
-    patience: int = 1
-    eval_batch_size: int = 8
-    precision: str = "fp32"
-    seed: int = 0
-    reference_free_rate: float = 0.0
-    max_references: int | None = None
-    workers: int = 0
-    test_parts: tuple[str, ...] = ("dci_val", "dci_test", "test")
-    scenes_train: int = 4000
-    scenes_val: int = 300
-    scenes_test: int = 400
-    scenes_seed: int = 20_000
+    place: ClassVar[str] = "training config: "
 
-    def __post_init__(self) -> None:
-        for name in ("test_parts", "categories", "data", "pairs"):
-            value = getattr(self, name)
-            if isinstance(value, list):  # as YAML and JSON give it
-                object.__setattr__(self, name, tuple(value))
-            elif isinstance(value, str) and value and name in ("data", "pairs"):
-                object.__setattr__(self, name, (value,))
-        for each in dataclasses.fields(self):
-            _check(each.name, str(each.type), getattr(self, each.name))
+    model: dict[str, Any] = Field(default_factory=dict)
+    stages: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    loss: Literal["mse", "l1", "bce"] = "mse"
+    data: Names = ()
+    pairs: Names = ()
+    categories: Names = ()
+    sampling: Literal["balanced", "pool"] = "balanced"
+    learning_rate: Positive = 1e-4
+    weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    warmup_ratio: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    max_grad_norm: Positive = 1.0
+    batch_size: AtLeast1 = 4
+    accumulation: AtLeast1 = 1
+    epochs: AtLeast1 = 10
+    max_steps: AtLeast1 | None = None
+    eval_steps: AtLeast1 | None = None
+    patience: AtLeast1 = 1
+    eval_batch_size: AtLeast1 = 8
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    seed: AtLeast0 = 0
+    reference_free_rate: Annotated[float, Field(ge=0, le=1)] = 0.0
+    max_references: AtLeast1 | None = None
+    workers: AtLeast0 = 0
+    test_parts: Names = ("dci_val", "dci_test", "test")
+    scenes_train: AtLeast1 = 4000
+    scenes_val: AtLeast1 = 300
+    scenes_test: AtLeast0 = 400
+    scenes_seed: AtLeast0 = 20_000
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
         if self.loss == "bce" and self.batch_size % 2:
             raise ConfigError(
                 f"training config: batch_size must be divisible by 2 (two captions per pair), got {self.batch_size}"
             )
         for name, settings in self.stages.items():
-            if not (isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name)):  # it names a folder
+            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):  # it names a folder
                 raise ConfigError(
                     f"training config: the name of a stage is a text of letters, digits, _, . and -, got {name!r}"
                 )
-            if not isinstance(settings, Mapping):
-                raise ConfigError(f"training config: stage {name!r} must be a table of settings, got {settings!r}")
-            if shared := sorted({"model", "stages"} & set(settings)):
+            shared = sorted({"model", "stages"} & settings.keys())
+            if shared:
                 raise ConfigError(f"training config: stage {name!r} cannot set {', '.join(shared)}")
             self.stage(name)
+        return self
 
     def stage(self, name: str) -> TrainingConfig:
-        """The settings of one stage: these, changed by the stage's own; its seed is the common one plus its place.
+        """The settings of one stage: these, changed by those of the stage; its seed is the common one plus its number.
 
         Example:
             >>> config = TrainingConfig(batch_size=8, stages={"pairs": {"loss": "bce"}, "ratings": {"batch_size": 6}})
             >>> config.stage("ratings").batch_size, config.stage("ratings").seed
             (6, 1)
         """
-        own = {"seed": self.seed + list(self.stages).index(name), **self.stages[name]}
-        settings = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "stages"}
+        common = self._values()
+        del common["stages"]
+        seed = self.seed + list(self.stages).index(name)
         try:
-            return make_config(settings, own)
+            return make_config(common, {"seed": seed}, self.stages[name])
         except ConfigError as error:
             raise ConfigError(f"stage {name!r}: {error}") from error
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as plain JSON values; `make_config` reads them back."""
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        plain: dict[str, Any] = json.loads(json.dumps(values))  # tuples become the lists that a file gives back
+        plain: dict[str, Any] = json.loads(json.dumps(self._values()))  # tuples become lists, as in a file
         return plain
+
+    def _values(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
 
 def read_config_file(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -188,11 +167,11 @@ def read_config_file(path: str | os.PathLike[str]) -> dict[str, Any]:
     import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
 
     path = Path(path)
-    readers: dict[str, Callable[[str], Any]] = {".json": json.loads, **dict.fromkeys((".yaml", ".yml"), yaml.safe_load)}
-    if path.suffix not in readers:
+    if path.suffix not in (".yaml", ".yml", ".json"):
         raise ConfigError(f"a config file ends in .yaml, .yml or .json, got {path}")
+    parse = json.loads if path.suffix == ".json" else yaml.safe_load
     try:
-        values = readers[path.suffix](path.read_text(encoding="utf-8"))
+        values = parse(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise ConfigError(f"cannot read the config file {path}: {error}") from error
     if not isinstance(values, dict):
@@ -207,27 +186,20 @@ def make_config(*layers: Mapping[str, Any]) -> TrainingConfig:
         >>> make_config({"epochs": 3, "model": {"a": {"b": 1}}}, {"model": {"a": {"c": 2}}}).model
         {'a': {'b': 1, 'c': 2}}
     """
-    known = {f.name for f in dataclasses.fields(TrainingConfig)}
-    merged: dict[str, Any] = {}
-    tables: dict[str, dict[str, Any]] = {"model": {}, "stages": {}}
+    settings: dict[str, Any] = {}
     for layer in layers:
-        unknown = sorted(set(layer) - known)
-        if unknown:
-            names = ", ".join(sorted(known))
-            raise ConfigError(f"training config: unknown settings {', '.join(unknown)}; known: {names}")
-        merged.update(layer)
-        for name, table in tables.items():
-            part = layer.get(name, {})
-            if not isinstance(part, Mapping):
-                raise ConfigError(f"training config: {name} must be a table of settings, got {part!r}")
-            tables[name] = _merged(table, part)
-    stages = {name: settings for name, settings in tables["stages"].items() if settings is not None}
-    return TrainingConfig(**{**merged, "model": tables["model"], "stages": stages})
+        settings = _merged(settings, layer)
+    stages = settings.get("stages")
+    if isinstance(stages, Mapping):
+        settings["stages"] = {name: changes for name, changes in stages.items() if changes is not None}
+    return TrainingConfig(**{str(name): value for name, value in settings.items()})
 
 
-def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(base)
-    for key, value in over.items():
-        below = merged.get(key)
-        merged[key] = _merged(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+    for name, value in changes.items():
+        before = merged.get(name)
+        if isinstance(before, Mapping) and isinstance(value, Mapping):
+            value = _merged(before, value)
+        merged[name] = value
     return merged

@@ -30,7 +30,7 @@ def agreement(
 
     Args:
         scores, targets: floats (N,).
-        aspect_ids: integers (N,), the place in `aspects` of what each row rates.
+        aspect_ids: integers (N,), the index in `aspects` of what each row rates.
         aspects: names of the metric's aspects.
 
     Returns:
@@ -42,8 +42,8 @@ def agreement(
     """
     scores, targets = _checked(scores), np.asarray(targets, dtype=np.float64)
     taus = {}
-    for place, aspect in enumerate(aspects):
-        rows = np.asarray(aspect_ids) == place
+    for number, aspect in enumerate(aspects):
+        rows = np.asarray(aspect_ids) == number
         if rows.any():
             taus[f"tau_c_{aspect}"] = float(np.nan_to_num(kendall_tau(scores[rows], targets[rows])))
     return {"tau_c": sum(taus.values()) / len(taus), **taus, "mse": float(np.mean((scores - targets) ** 2))}
@@ -59,7 +59,7 @@ def pair_accuracy(
     Args:
         scores: floats (N,), of both captions of N / 2 pairs, pair by pair, the correct one first.
         targets: 1 for correct and 0 for incorrect captions (N,).
-        kinds: place in `categories` of each caption's kind of error (N,).
+        kinds: index in `categories` of each caption's kind of error (N,).
         categories: names of the kinds.
 
     Returns:
@@ -70,12 +70,13 @@ def pair_accuracy(
         {'accuracy': 1.0, 'accuracy_noun': 1.0, 'auc': 1.0}
     """
     scores, correct = _checked(scores), np.asarray(targets) > 0.5
-    right, kinds = scores[::2] > scores[1::2], np.asarray(kinds)[::2]
-    accuracies = {
-        f"accuracy_{name}": float(right[kinds == place].mean())
-        for place, name in enumerate(categories)
-        if (kinds == place).any()
-    }
+    is_right = scores[::2] > scores[1::2]
+    kinds_of_pairs = np.asarray(kinds)[::2]
+    accuracies = {}
+    for kind, category in enumerate(categories):
+        rows = kinds_of_pairs == kind
+        if rows.any():
+            accuracies[f"accuracy_{category}"] = float(is_right[rows].mean())
     return {"accuracy": sum(accuracies.values()) / len(accuracies), **accuracies, "auc": roc_auc(scores, correct)}
 
 
@@ -104,9 +105,9 @@ def compare_figures(before: Mapping[str, float], after: Mapping[str, float]) -> 
         >>> compare_figures({"tau_c": 0.25}, {"tau_c": 0.5})
         ("Kendall's tau-c x 100 was 25.0 and is 50.0", 0.25)
     """
-    name, words = (
-        ("accuracy", "pairs ranked right x 100") if "accuracy" in after else ("tau_c", "Kendall's tau-c x 100")
-    )
+    name, words = "tau_c", "Kendall's tau-c x 100"
+    if "accuracy" in after:
+        name, words = "accuracy", "pairs ranked right x 100"
     rise = after[name] - before[name]
     return f"{words} was {100 * before[name]:.1f} and is {100 * after[name]:.1f}", rise
 
@@ -139,10 +140,12 @@ def evaluate_parts(
     """Figures of every part that was not trained on, {part: figures}; see `TrainingResult.figures`."""
     figures: dict[str, dict[str, float]] = {}
     for part in dict.fromkeys((VALIDATION, *config.test_parts)):
-        held_out = rows.get(part)
-        views = {} if held_out is None else {part: held_out}
-        if isinstance(held_out, Judgements) and 0 < config.reference_free_rate < 1:
-            views[f"{part} (reference-free)"] = held_out.without_references()
+        if part not in rows:
+            continue
+        views = {part: rows[part]}
+        judgements = rows[part]
+        if isinstance(judgements, Judgements) and 0 < config.reference_free_rate < 1:
+            views[f"{part} (reference-free)"] = judgements.without_references()
         for name, view in views.items():
             figures[name] = evaluate(trainer, view, spec, learned=name if part == VALIDATION else "")
     return figures

@@ -6,7 +6,7 @@ import importlib
 import os
 import shutil
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,22 +84,30 @@ def train(
     spec = _trained_spec(metric_spec(metric), config.model)
     training = metric_training(spec)
     stages = {name: config.stage(name) for name in config.stages} or {"": config}
-    if any(own.precision == "fp16" for own in stages.values()) and not torch.cuda.is_available():
-        raise ConfigError("precision fp16 needs a CUDA device: use bf16 or fp32")
-    if unfit := sorted({own.loss for own in stages.values()} - set(training.LOSSES)):
-        raise ConfigError(
-            f"{spec.name} cannot be trained with the loss {unfit[0]}; known: {', '.join(training.LOSSES)}"
-        )
-    sources = [os.fspath(each) for each in ([data] if isinstance(data, (str, os.PathLike)) else data)]
-    if not sources or len(set(sources)) < len(sources):
-        raise ConfigError(f"name each data set once, and at least one, got {sources}")
-    output, start = Path(output), None
-    record: dict[str, Any] = {"metric": spec.name, "data": sources[0] if len(sources) == 1 else sources}
-    record["config"] = config.to_dict()
+    for stage in stages.values():
+        if stage.precision == "fp16" and not torch.cuda.is_available():
+            raise ConfigError("precision fp16 needs a CUDA device: use bf16 or fp32")
+        if stage.loss not in training.LOSSES:
+            losses = ", ".join(training.LOSSES)
+            raise ConfigError(f"{spec.name} cannot be trained with the loss {stage.loss}; known: {losses}")
+    if isinstance(data, (str, os.PathLike)):
+        data = [data]
+    names = [os.fspath(name) for name in data]
+    if not names or len(set(names)) < len(names):
+        raise ConfigError(f"name each data set once, and at least one, got {names}")
+    output = Path(output)
+    # What a run is recognised by when it is resumed.
+    record: dict[str, Any] = {
+        "metric": spec.name,
+        "data": names[0] if len(names) == 1 else names,
+        "config": config.to_dict(),
+    }
+    start = None
     if init is not None:
         check_loading(init, metric=spec.name)
         start = resolve_checkpoint(init, metric=spec.name)
-        if stated := sorted(config.model.keys() - {"gradient_checkpointing"}):
+        stated = sorted(config.model.keys() - {"gradient_checkpointing"})
+        if stated:
             raise ConfigError(
                 f"the checkpoint {os.fspath(init)!r} says what the network is: leave out the settings of model "
                 f"{', '.join(stated)}, or train without a checkpoint"
@@ -107,43 +115,67 @@ def train(
         spec = _trained_spec(spec, read_config(start, metric=spec.name))
         record["init"] = {"source": os.fspath(init), "fingerprint": fingerprint_source(start)}
     process = begin(output, record, resume=resume)
-    if (complete := finished(output)) is not None:
+    complete = finished(output)
+    if complete is not None:
         return complete
 
+    # What an earlier process left, which a resumed run keeps.
     folders = {name: output / STAGES / name if name else output for name in stages}
-    results = {name: done for name, folder in folders.items() if (done := finished(folder)) is not None}
-    begun = {name for name, folder in folders.items() if read_record(folder) is not None}
+    results: dict[str, TrainingResult] = {}
+    begun = set()
+    for name, folder in folders.items():
+        result = finished(folder)
+        if result is not None:
+            results[name] = result
+        if read_record(folder) is not None:
+            begun.add(name)
     process.wait_for_everyone()  # until all have looked
     # The rows of all stages, so that faulty data are reported now, not hours later.
-    rows = {name: load_rows(spec, sources, own) for name, own in stages.items() if name not in results}
-    _warn_of_left_out(rows.values(), {kind for own in stages.values() for kind in own.categories})
+    rows = {name: load_rows(spec, names, stage) for name, stage in stages.items() if name not in results}
+    _warn_of_left_out(rows.values(), stages.values())
 
     def ready() -> None:
         on_ready()
         if config.stages and read_record(output) is None:
             write_record(output, record)
 
-    known_by = record
-    for name, own in stages.items():
-        folder = folders[name]
+    # The first stage starts from `init`, each further one from the checkpoint of the stage before.
+    facts = record
+    for name, stage in stages.items():
         if name not in results:
-            facts = {**known_by, "config": own.to_dict()}
-            options: dict[str, Any] = {"resume": name in begun, "start": start, "command": command, "ready": ready}
-            results[name] = train_stage(training, spec, rows[name], folder, own, facts, process, **options)
-        start, known_by = folder, {key: record[key] for key in ("metric", "data")}
-        known_by["start"] = f"../{name}"
-    return _join_stages(spec, output, record, results, command, process) if config.stages else results[name]
+            results[name] = train_stage(
+                training,
+                spec,
+                rows[name],
+                folders[name],
+                stage,
+                {**facts, "config": stage.to_dict()},
+                process,
+                resume=name in begun,
+                start=start,
+                command=command,
+                ready=ready,
+            )
+        start = folders[name]
+        facts = {"metric": record["metric"], "data": record["data"], "start": f"../{name}"}
+    if not config.stages:
+        return results[""]
+    return _join_stages(spec, output, record, results, command, process)
 
 
-def _warn_of_left_out(stages: Iterable[Mapping[str, Rows]], trained: Collection[str]) -> None:
+def _warn_of_left_out(stages: Iterable[Mapping[str, Rows]], configs: Iterable[TrainingConfig]) -> None:
     """Warns of kinds of errors in the data to train on that no stage trains."""
-    left: dict[str, int] = {}
+    left_out: dict[str, int] = {}
     for rows in stages:
-        left |= getattr(rows[TRAIN], "left_out", {})
-    if lost := {kind: count for kind, count in left.items() if kind not in trained}:
+        left_out |= getattr(rows[TRAIN], "left_out", {})
+    for config in configs:
+        for category in config.categories:
+            left_out.pop(category, None)
+    if left_out:
+        kinds = ", ".join(f"{kind} ({count:,})" for kind, count in left_out.items())
         warnings.warn(
-            f"the data have pairs of the kinds {', '.join(f'{kind} ({count:,})' for kind, count in lost.items())}, "
-            "which no stage trains: name them in `categories`, or leave out their columns or rows",
+            f"the data have pairs of the kinds {kinds}, which no stage trains: name them in `categories`, or leave out "
+            "their columns or rows",
             stacklevel=3,
         )
 
@@ -152,26 +184,25 @@ def _join_stages(
     spec: MetricSpec,
     output: Path,
     record: Mapping[str, Any],
-    stages: Mapping[str, TrainingResult],
+    stages: dict[str, TrainingResult],
     command: str | None,
     process: PartialState,
 ) -> TrainingResult:
     """Copies the checkpoint of the last stage to the folder of the run, with a card and a record of all stages."""
     from reward.training.card import make_card
 
-    last = list(stages.values())[-1]
+    first, last = next(iter(stages.values())), next(reversed(stages.values()))
     if process.is_main_process:
         for path in last.folder.iterdir():
             if path.name not in (RECORD_FILE, _CARD):
                 shutil.copy2(path, output / path.name)
-        told = {**record, "command": command}
+        facts = {**record, "command": command}
         records = {name: read_record(stage.folder) or {} for name, stage in stages.items()}
-        (output / _CARD).write_text(make_card(spec, {**told, "stages": records}), encoding="utf-8")
-        figures = {"figures": last.figures, "steps": last.steps, "best_step": last.best_step}
-        write_record(output, {**told, **figures, "stages": list(stages)})
+        (output / _CARD).write_text(make_card(spec, {**facts, "stages": records}), encoding="utf-8")
+        facts |= {"figures": last.figures, "steps": last.steps, "best_step": last.best_step, "stages": list(stages)}
+        write_record(output, facts)
     process.wait_for_everyone()
-    before = next(iter(stages.values())).before
-    return TrainingResult(output, last.figures, last.steps, last.best_step, stages, before)
+    return TrainingResult(output, last.figures, last.steps, last.best_step, stages, first.before)
 
 
 def _trained_spec(spec: MetricSpec, settings: Mapping[str, Any]) -> MetricSpec:
@@ -179,7 +210,7 @@ def _trained_spec(spec: MetricSpec, settings: Mapping[str, Any]) -> MetricSpec:
     aspects = settings.get("aspects")
     if aspects is None:
         return spec
-    names = isinstance(aspects, (list, tuple)) and all(isinstance(name, str) and name for name in aspects)
-    if not names or not aspects or len(set(aspects)) < len(aspects):
+    is_list = isinstance(aspects, (list, tuple)) and all(isinstance(name, str) and name for name in aspects)
+    if not is_list or not aspects or len(set(aspects)) < len(aspects):
         raise ConfigError(f"model settings: aspects must be a list of different names, got {aspects!r}")
     return spec.with_aspects(aspects)

@@ -18,7 +18,7 @@ from reward.data.samples import CaptionSample
 from reward.errors import DataError, InvalidSampleError
 from reward.training.corruptions.sampler import WORD_LEVEL, Negative, comparable, draw_negative
 from reward.training.ratings import TrainingRow
-from reward.training.tables import TRAIN, VALIDATION, Table, lacking
+from reward.training.tables import TRAIN, VALIDATION, Table, part_error
 
 if TYPE_CHECKING:
     from reward.scenes import Scene
@@ -56,7 +56,7 @@ class CaptionPairs(TorchDataset[TrainingRow], ABC):
 
     Args:
         categories: names of the kinds of errors.
-        kinds: place in `categories` of each of P pairs.
+        kinds: index in `categories` of each of P pairs.
 
     Attributes:
         left_out: {kind of error that the data have and `categories` do not name: number of rows}.
@@ -66,7 +66,8 @@ class CaptionPairs(TorchDataset[TrainingRow], ABC):
 
     def __init__(self, categories: Sequence[str], kinds: Sequence[int]) -> None:
         self.epoch = 0
-        self.categories, self.kinds = tuple(categories), kinds
+        self.categories = tuple(categories)
+        self.kinds = kinds
         self.left_out: dict[str, int] = {}
         self._order: Sequence[int] = range(2 * len(kinds))
         self._last: tuple[tuple[int, int], ContrastPair] | None = None
@@ -87,13 +88,15 @@ class CaptionPairs(TorchDataset[TrainingRow], ABC):
         return len(self._order)
 
     def __getitem__(self, item: int) -> TrainingRow:
-        number, wrong = divmod(self._order[item], 2)
+        number, is_incorrect = divmod(self._order[item], 2)
         key = (number, self.epoch)
-        if self._last is None or self._last[0] != key:  # the two rows of a pair are mostly asked for in turn
-            self._last = key, self.draw(*key)
+        # The two rows of a pair are mostly read in turn, and drawing a pair is slow.
+        if self._last is None or self._last[0] != key:
+            self._last = key, self.draw(number, self.epoch)
         pair = self._last[1]
-        sample = CaptionSample(pair.incorrect if wrong else pair.correct, pair.image)
-        return {"sample": sample, "aspect": self.kinds[number], "target": 1.0 - wrong}
+        caption = pair.incorrect if is_incorrect else pair.correct
+        sample = CaptionSample(caption, pair.image)
+        return {"sample": sample, "aspect": self.kinds[number], "target": 1.0 - is_incorrect}
 
     def counts(self) -> dict[str, int]:
         """{category: number of pairs}."""
@@ -102,7 +105,8 @@ class CaptionPairs(TorchDataset[TrainingRow], ABC):
 
     def sorted_by_length(self) -> CaptionPairs:
         """The same rows from short to long, so that batches taken in order need little padding."""
-        ordered, lengths = copy(self), self.lengths()
+        ordered = copy(self)  # shares captions and images
+        lengths = self.lengths()
         if lengths is not None:
             ordered._order = sorted(self._order, key=lambda row: (lengths[row // 2], row))
         return ordered
@@ -114,7 +118,7 @@ class TablePairs(CaptionPairs):
     Args:
         tables: the splits, one after the other.
         categories: names of the kinds of errors.
-        pairs: (row, place in `categories`) of each pair.
+        pairs: (row, index in `categories`) of each pair.
         seed: seed of the draws.
         fresh: whether each epoch draws afresh.
     """
@@ -130,7 +134,9 @@ class TablePairs(CaptionPairs):
     ) -> None:
         super().__init__(categories, [kind for _, kind in pairs])
         self._pairs, self._seed, self._fresh = pairs, seed, fresh
-        self._captions = [caption for table in tables for caption in table.rows["caption"]]
+        self._captions: list[str] = []
+        for table in tables:
+            self._captions += table.rows["caption"]
         self._images = _joined([table.images for table in tables])
         self._negatives = _joined([_Negatives(table) for table in tables])
 
@@ -138,22 +144,29 @@ class TablePairs(CaptionPairs):
         return [len(self._captions[row]) for row, _ in self._pairs]
 
     def texts(self) -> list[str]:
-        given = (negative.text for place in range(len(self._negatives)) for negative in self._negatives[place])
-        return list(dict.fromkeys([*self._captions, *given]))
+        texts = list(self._captions)
+        for row in range(len(self._negatives)):
+            for negative in self._negatives[row]:
+                texts.append(negative.text)
+        return list(dict.fromkeys(texts))
 
     def draw(self, number: int, epoch: int) -> ContrastPair:
-        epoch = epoch if self._fresh else 0
-        place, kind = self._pairs[number]
-        name = self.categories[kind]
+        # Seeds are of run, epoch and number alone, so that workers and resumed runs draw the same pairs.
+        if not self._fresh:
+            epoch = 0
+        row, kind = self._pairs[number]
+        category = self.categories[kind]
+        corruptions = (category, *FAMILIES.get(category, ()))
         rng = random.Random(f"captions {self._seed} {epoch} {number}")
         for _ in range(_TRIES):
-            chance = random.Random(f"capreward negative {self._seed} {epoch} {place}")
-            caption = self._captions[place]
-            negative = draw_negative(caption, (name, *FAMILIES.get(name, ())), chance, self._negatives[place])
+            chance = random.Random(f"capreward negative {self._seed} {epoch} {row}")
+            caption = self._captions[row]
+            negative = draw_negative(caption, corruptions, chance, self._negatives[row])
             if negative is not None:
-                return ContrastPair(self._images[place], caption, negative.text)
-            place = rng.randrange(len(self._captions))  # another caption that allows it keeps the kinds balanced
-        raise DataError(f"{name!r} could not be made from any of {_TRIES} captions: leave it out of `categories`")
+                return ContrastPair(self._images[row], caption, negative.text)
+            # A pair of another caption that allows the corruption: the kinds stay balanced.
+            row = rng.randrange(len(self._captions))
+        raise DataError(f"{category!r} could not be made from any of {_TRIES} captions: leave it out of `categories`")
 
 
 def make_table_pairs(tables: Sequence[Table], config: TrainingConfig, *, fresh: bool) -> TablePairs:
@@ -174,25 +187,33 @@ def make_table_pairs(tables: Sequence[Table], config: TrainingConfig, *, fresh: 
     """
     tables = [_checked(table) for table in tables]
     name = tables[0].name
-    made = [family for family, members in FAMILIES.items() if set(members) <= set(WORD_LEVEL)]
-    given = [kinds for table in tables for kinds in _kinds_of_rows(table)]
-    there = [*sorted(set().union(*given)), *made]
-    categories = [kind for kind in config.categories or dict.fromkeys(there) if kind in there]
+    kinds_of_rows: list[set[str]] = []
+    for table in tables:
+        kinds_of_rows += _kinds_of_rows(table)
+    on_demand = [family for family, members in FAMILIES.items() if set(members) <= set(WORD_LEVEL)]
+    offered = [*sorted(set().union(*kinds_of_rows)), *on_demand]
+    categories, absent = [], []
+    for category in config.categories or dict.fromkeys(offered):
+        if category in offered:
+            categories.append(category)
+        else:
+            absent.append(category)
+    problem = f"split {name!r} has no pairs of the categories {', '.join(absent)}"
     if not categories:
-        wanted = ", ".join(config.categories)
-        raise DataError(f"split {name!r} has no pairs of the categories {wanted}; it offers {', '.join(there)}")
-    absent = [kind for kind in config.categories if kind not in categories]
+        raise DataError(f"{problem}; it offers {', '.join(offered)}")
     if absent:
-        warnings.warn(f"split {name!r} has no pairs of the categories {', '.join(absent)}", stacklevel=2)
-    pairs = [
-        (place, kind)
-        for place, kinds in enumerate(given)
-        for kind, category in enumerate(categories)
-        if category in kinds or category in made
-    ]
-    source = TablePairs(tables, categories, pairs, seed=config.seed, fresh=fresh)
-    source.left_out = dict(Counter(kind for kinds in given for kind in kinds if kind not in categories))
-    return source
+        warnings.warn(problem, stacklevel=2)
+    # A row gives one pair for each of its kinds of errors; those made on demand, every row has.
+    pairs = []
+    left_out: Counter[str] = Counter()
+    for row, kinds in enumerate(kinds_of_rows):
+        left_out.update(kinds.difference(categories))
+        for kind, category in enumerate(categories):
+            if category in kinds or category in on_demand:
+                pairs.append((row, kind))
+    rows = TablePairs(tables, categories, pairs, seed=config.seed, fresh=fresh)
+    rows.left_out = dict(left_out)
+    return rows
 
 
 def _joined(parts: Any) -> ConcatDataset[Any]:
@@ -200,52 +221,61 @@ def _joined(parts: Any) -> ConcatDataset[Any]:
 
 
 class _Negatives(Sequence[list[Negative]]):
-    """Wrong captions of each row, read when asked for."""
+    """Wrong captions of each row, read when a row is."""
 
     def __init__(self, table: Table) -> None:
         names = table.rows.column_names
-        wanted = [name for name in names if name in ("incorrect", "category") or name.startswith(_PREFIX)]
-        self._rows = table.rows.select_columns(wanted or ["caption"])
+        columns = [name for name in names if name in ("incorrect", "category") or name.startswith(_PREFIX)]
+        self._rows = table.rows.select_columns(columns or ["caption"])
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __getitem__(self, place: Any) -> Any:  # a row, not a slice
-        row, negatives = self._rows[place], []
-        for column, value in row.items():
-            if column == "incorrect" or column.startswith(_PREFIX):
-                category = row["category"] if column == "incorrect" else column.removeprefix(_PREFIX)
-                texts = value if isinstance(value, list) else [] if value is None else [value]
-                negatives += [Negative(text, category) for text in texts]
+    def __getitem__(self, row: Any) -> Any:  # an index, not a slice
+        cells = self._rows[row]
+        negatives = []
+        for column, value in cells.items():
+            if column == "incorrect":
+                category = cells["category"]
+            elif column.startswith(_PREFIX):
+                category = column.removeprefix(_PREFIX)
+            else:
+                continue
+            texts = value if isinstance(value, list) else [value]
+            negatives += [Negative(text, category) for text in texts if text is not None]
         return negatives
 
 
 def _kinds_of_rows(table: Table) -> list[set[str]]:
     """Kinds of errors of each row; warns of wrong captions that equal the correct one."""
-    negatives, kinds, unchanged = _Negatives(table), [], 0
-    for place, caption in enumerate(table.rows["caption"]):
+    negatives = _Negatives(table)
+    kinds: list[set[str]] = []
+    unchanged = 0
+    for row, caption in enumerate(table.rows["caption"]):
         try:
             CaptionSample(caption)
-            of_row = negatives[place]
+            kinds.append(set())
+            for negative in negatives[row]:
+                if comparable(negative.text) == comparable(caption):
+                    unchanged += 1
+                else:
+                    kinds[row].add(_FAMILY_OF.get(negative.category, negative.category))
         except InvalidSampleError as error:
-            raise DataError(f"split {table.name!r}, row {place}: {error}") from error
-        wrong = [negative.category for negative in of_row if comparable(negative.text) != comparable(caption)]
-        unchanged += len(of_row) - len(wrong)
-        kinds.append({_FAMILY_OF.get(category, category) for category in wrong})
+            raise DataError(f"split {table.name!r}, row {row}: {error}") from error
     if unchanged:
-        left = f"{unchanged} wrong captions are the correct one and are left out"
-        warnings.warn(f"split {table.name!r}: {left}", stacklevel=3)
+        reason = f"{unchanged} wrong captions are the correct one and are left out"
+        warnings.warn(f"split {table.name!r}: {reason}", stacklevel=3)
     return kinds
 
 
 def _checked(table: Table) -> Table:
-    there = table.rows.column_names
-    if "correct" in there and "caption" not in there:  # as files of the pairwise benchmark have it
+    columns = table.rows.column_names
+    if "correct" in columns and "caption" not in columns:  # as files of the pairwise benchmark have it
         table = replace(table, rows=table.rows.rename_column("correct", "caption"))
-    needed = {"caption": "caption"}
-    if "incorrect" in there:
-        needed["category"] = "category (of the column incorrect)"
-    table.check(needed)
+    required = {"caption": "caption"}
+    if "incorrect" in columns:
+        required["category"] = "category (of the column incorrect)"
+    table.check(required)
     return table
 
 
@@ -264,28 +294,36 @@ class ScenePairs(CaptionPairs):
     def __init__(self, part: str, count: int, config: TrainingConfig) -> None:
         from reward.scenes.pairs import CATEGORIES
 
-        known = (*CATEGORIES, *FAMILIES, FOIL)
-        categories = config.categories or known[:-1]
+        by_default = (*CATEGORIES, *FAMILIES)
+        categories = config.categories or by_default
         super().__init__(categories, [number % len(categories) for number in range(count)])
         if config.sampling == "pool":
             warnings.warn("the scenes make every kind of error equally often, whatever `sampling` says", stacklevel=2)
-        unknown = [name for name in categories if name not in known]
+        unknown = [name for name in categories if name not in (*by_default, FOIL)]
         if unknown:
-            raise DataError(f"the scenes have no errors of the kinds {', '.join(unknown)}; known: {', '.join(known)}")
+            names = ", ".join((*by_default, FOIL))
+            raise DataError(f"the scenes have no errors of the kinds {', '.join(unknown)}; known: {names}")
         self._fresh = part == TRAIN
-        self._seed = f"{config.scenes_seed} {part}" + (f" {config.seed}" if self._fresh else "")
+        self._seed = f"{config.scenes_seed} {part}"
+        if self._fresh:
+            self._seed += f" {config.seed}"
 
     def lengths(self) -> None:
         return None  # not known before the captions are made
 
     def texts(self) -> list[str]:
-        pairs = [self.draw(number, 0) for number in range(min(len(self.kinds), _VOCABULARY))]
-        return list(dict.fromkeys(text for pair in pairs for text in (pair.correct, pair.incorrect)))
+        texts = []
+        for number in range(min(len(self.kinds), _VOCABULARY)):
+            pair = self.draw(number, 0)
+            texts += [pair.correct, pair.incorrect]
+        return list(dict.fromkeys(texts))
 
     def draw(self, number: int, epoch: int) -> ContrastPair:
         from reward.scenes import render, sample_scene
 
-        rng = random.Random(f"capreward pairs {self._seed} {epoch if self._fresh else 0} {number}")
+        if not self._fresh:
+            epoch = 0
+        rng = random.Random(f"capreward pairs {self._seed} {epoch} {number}")
         category = self.categories[number % len(self.categories)]
         while True:  # not every scene has a sign, an action or a free cell; about one in two or more has
             scene = sample_scene(rng)
@@ -307,7 +345,7 @@ class ScenePairs(CaptionPairs):
             return None
         chance = random.Random(f"capreward negative {rng.getrandbits(32)} 0 0")
         negative = draw_negative(correct.text, corruptions, chance)
-        return (correct.text, negative.text) if negative else None
+        return None if negative is None else (correct.text, negative.text)
 
 
 def make_pairs(sets: Mapping[str, Mapping[str, Table]], part: str, config: TrainingConfig) -> TablePairs | None:
@@ -321,13 +359,13 @@ def make_pairs(sets: Mapping[str, Mapping[str, Table]], part: str, config: Train
         part: the part's name.
         config: gives the categories and the seed.
     """
-    found = []
-    for source, splits in sets.items():
+    tables = []
+    for name, splits in sets.items():
         table = splits.get(f"{part}.pairs", splits.get(part))
         if table is not None:
-            found.append(table)
+            tables.append(table)
         elif part == TRAIN:
-            raise lacking({source: splits}, part, f"{part} or {part}.pairs")
-    if not found and part == VALIDATION:
-        raise lacking(sets, part, f"{part} or {part}.pairs")
-    return make_table_pairs(found, config, fresh=part == TRAIN) if found else None
+            raise part_error({name: splits}, part, f"{part} or {part}.pairs")
+    if not tables and part == VALIDATION:
+        raise part_error(sets, part, f"{part} or {part}.pairs")
+    return make_table_pairs(tables, config, fresh=part == TRAIN) if tables else None

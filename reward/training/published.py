@@ -1,16 +1,19 @@
-"""Published data sets to train on, read from the files of their authors: captions, pairs of captions, and ratings."""
+"""Published data sets to train on, read from the files of their authors, which `published.yaml` describes."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
+
+import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
 
 from reward.data.json_files import read_json
 from reward.errors import DataError
 from reward.metaeval.benchmarks.contrast import foil_pairs
-from reward.metaeval.benchmarks.files import MissingFileError, find_file, read_table
+from reward.metaeval.benchmarks.files import find_file, read_table
 from reward.metaeval.benchmarks.genai_bench import held_out
 from reward.metaeval.benchmarks.registry import load_benchmark
 
@@ -18,63 +21,31 @@ if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
 
 
-# (part, row) of a data set; a row's `file_name` is the path of its image.
-Rows: TypeAlias = Iterator[tuple[str, dict[str, Any]]]
-_PREAMBLE = "This image displays:"  # with which the model that wrote PixelProse was told to begin
+@dataclass(frozen=True)
+class CaptionFiles:
+    """Where a data set has its captions and images; `published.yaml` says what the fields mean."""
+
+    files: list[str]
+    caption: list[str]
+    images: list[str]
+    rows: str = ""
+    beginning: str = ""
+    held_out: str = ""
 
 
-def _foil(folder: Path) -> Rows:
-    """FOIL-COCO: its training file, with one image in twenty held out: its test file is a benchmark."""
-    images = _image_folder(folder, "train2014")
-    for _, name, correct, foil in foil_pairs(find_file(folder, "foilv1.0_train_2017.json")):
-        row = {"file_name": images / name, "caption": correct, "incorrect": foil, "category": "foil"}
-        yield _part(name), row
+@dataclass(frozen=True)
+class RatingScale:
+    """The ends of the scale of a benchmark's ratings, and its names of the parts `train` and `val`."""
+
+    lowest: float
+    highest: float
+    train: str
+    val: str
 
 
-def _textcaps(folder: Path) -> Rows:
-    """TextCaps: its training and validation file, whose images have one folder."""
-    images = _image_folder(folder, "train_images", "train_val_images", "images")
-    for part in ("train", "val"):
-        for entry in read_json(find_file(folder, f"TextCaps_0.1_{part}.json"))["data"]:
-            yield part, {"file_name": images / f"{entry['image_id']}.jpg", "caption": entry["caption_str"]}
-
-
-def _localized_narratives(folder: Path) -> Rows:
-    """Localized Narratives: any of its files; an image of COCO is named by twelve digits, others by their id."""
-    files = sorted(folder.glob("*localized_narratives*.jsonl"))
-    if not files:
-        raise MissingFileError(f"{folder} holds no *localized_narratives*.jsonl")
-    for file in files:
-        part = next((part for part in ("train", "val") if f"_{part}" in file.name), "test")
-        for entry in read_table(file):
-            data_set, number = entry["dataset_id"], str(entry["image_id"])
-            name = number.zfill(12) if data_set.startswith("mscoco") else number
-            images = _image_folder(folder, data_set, "images")
-            yield part, {"file_name": images / f"{name}.jpg", "caption": entry["caption"]}
-
-
-def _pixelprose(folder: Path) -> Rows:
-    """PixelProse as img2dataset downloads it: 00000.parquet beside the folder 00000 of images; one in twenty held out.
-
-    img2dataset calls the column that is given as the caption, `vlm_caption`, `caption`.
-    """
-    files = sorted(folder.glob("*.parquet"))
-    if not files:
-        raise MissingFileError(f"{folder} holds no .parquet files")
-    for file in files:
-        images = _image_folder(folder, file.stem, "images")
-        for entry in read_table(file):
-            text, key = entry["vlm_caption" if "vlm_caption" in entry else "caption"], str(entry["key"])
-            if isinstance(text, str):
-                yield _part(key), {"file_name": images / f"{key}.jpg", "caption": text.removeprefix(_PREAMBLE).strip()}
-
-
-CAPTIONS: dict[str, Callable[[Path], Rows]] = {
-    "foil": _foil,
-    "textcaps": _textcaps,
-    "localized-narratives": _localized_narratives,
-    "pixelprose": _pixelprose,
-}
+_TABLES = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+CAPTIONS = {name: CaptionFiles(**facts) for name, facts in _TABLES["captions"].items()}
+RATED = {name: RatingScale(**facts) for name, facts in _TABLES["ratings"].items()}
 
 
 def load_captions(name: str, folder: Path) -> DatasetDict:
@@ -93,28 +64,65 @@ def load_captions(name: str, folder: Path) -> DatasetDict:
     from datasets import Dataset, DatasetDict
 
     parts: dict[str, list[dict[str, Any]]] = {}
-    absent: list[Path] = []
+    missing: list[Path] = []
     try:
-        for part, row in CAPTIONS[name](folder):
+        for part, row in _caption_rows(CAPTIONS[name], folder):
             image = row["file_name"]
             if image.is_file():
                 parts.setdefault(part, []).append({**row, "file_name": str(image.absolute())})
             else:
-                absent.append(image)
+                missing.append(image)
     except (KeyError, TypeError, AttributeError) as error:
         problem = f"{type(error).__name__}: {error}"
         raise DataError(f"{name}: {folder} is not in the form that its authors publish: {problem}") from error
-    _tell_absent(name, absent, found=bool(parts))
+    _warn_of_missing(name, missing, parts)
     return DatasetDict({part: Dataset.from_list(rows) for part, rows in parts.items()})
 
 
-# {benchmark with parts to train on: ends of its scale, its names of `train` and `val`}
-RATED: dict[str, tuple[float, float, tuple[str, str]]] = {
-    "polaris": (0, 1, ("train", "validation")),
-    "nebula": (0, 1, ("train", "valid")),
-    "vicr": (1, 5, ("train", "val")),
-    "evalmuse-40k": (1, 5, ("train", "val")),
-}
+def _caption_rows(layout: CaptionFiles, folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(part, row) of each caption; `file_name` is the path of its image, which may be missing."""
+    for pattern in layout.files:
+        for file in sorted(folder.glob(pattern)) or [find_file(folder, pattern)]:
+            for entry in _entries(file, layout.rows):
+                columns = [column for column in layout.caption if column in entry]
+                caption = entry[columns[0] if columns else layout.caption[0]]
+                if not isinstance(caption, str):  # null where nothing was written
+                    continue
+                if layout.beginning:
+                    caption = caption.removeprefix(layout.beginning).strip()
+                row = {"file_name": _image_of(entry, file, folder, layout), "caption": caption}
+                if layout.rows == "foils":
+                    row |= {"incorrect": entry["foil"], "category": "foil"}
+                yield _part_of(entry, file, layout), row
+
+
+def _entries(file: Path, rows: str) -> Iterable[Mapping[str, Any]]:
+    """The rows of a file."""
+    if rows == "foils":
+        names = ("file_name", "caption", "foil")
+        return (dict(zip(names, pair[1:], strict=True)) for pair in foil_pairs(file))
+    if rows:
+        return read_json(file)[rows]
+    return read_table(file)
+
+
+def _image_of(entry: Mapping[str, Any], file: Path, folder: Path, layout: CaptionFiles) -> Path:
+    """The first path of the image of a row that is there, else the last one."""
+    image = folder
+    for pattern in layout.images:
+        image = folder / pattern.format_map({**entry, "file": file.stem})
+        if image.is_file():
+            break
+    return image
+
+
+def _part_of(entry: Mapping[str, Any], file: Path, layout: CaptionFiles) -> str:
+    if layout.held_out:
+        return "val" if held_out(str(entry[layout.held_out])) else "train"
+    for part in ("train", "val"):
+        if f"_{part}" in file.name:
+            return part
+    return "test"
 
 
 def load_rated(name: str, data: str | None) -> dict[str, tuple[Dataset, list[Any]]]:
@@ -129,36 +137,28 @@ def load_rated(name: str, data: str | None) -> dict[str, tuple[Dataset, list[Any
     """
     from datasets import Dataset
 
-    low, high, names = RATED[name]
+    scale = RATED[name]
     parts: dict[str, tuple[list[dict[str, Any]], list[Any]]] = {}
-    absent: list[Path] = []
-    for part, theirs in zip(("train", "val"), names, strict=True):
-        for item in load_benchmark(name, data, part=theirs).rows.itertuples():
-            (image,), (ratings,) = item.images, item.ratings.values()
+    missing: list[Path] = []
+    for part, published_part in (("train", scale.train), ("val", scale.val)):
+        for item in load_benchmark(name, data, part=published_part).rows.itertuples():
+            [image] = item.images
+            [ratings] = item.ratings.values()
             if isinstance(image, Path) and not image.is_file():
-                absent.append(image)
+                missing.append(image)
                 continue
+            score = (sum(ratings) / len(ratings) - scale.lowest) / (scale.highest - scale.lowest)
             rows, images = parts.setdefault(part, ([], []))
-            score = (sum(ratings) / len(ratings) - low) / (high - low)
             rows.append({"cand": item.captions[0], "refs": [*item.references], "score": score})
             images.append(image)
-    _tell_absent(name, absent, found=bool(parts))
+    _warn_of_missing(name, missing, parts)
     if parts.get("train") == parts.get("val"):  # a file of one part, as VICR's without `subset`
         raise DataError(f"{name}: {data} has the same rows to train on and to stop by; give the files of both parts")
     return {part: (Dataset.from_list(rows), images) for part, (rows, images) in parts.items()}
 
 
-def _tell_absent(name: str, absent: list[Path], *, found: bool) -> None:
-    if absent and not found:
-        raise DataError(f"{name}: no image is there, not even {absent[0]}")
-    if absent:
-        warnings.warn(f"{name}: {len(absent):,} rows are left out: no image {absent[0]}, ...", stacklevel=3)
-
-
-def _image_folder(folder: Path, *names: str) -> Path:
-    """The first of these folders that is there, else the folder itself."""
-    return next((folder / name for name in names if (folder / name).is_dir()), folder)
-
-
-def _part(name: str) -> str:
-    return "val" if held_out(name) else "train"
+def _warn_of_missing(name: str, missing: list[Path], parts: Mapping[str, Any]) -> None:
+    if missing and not parts:
+        raise DataError(f"{name}: no image is there, not even {missing[0]}")
+    if missing:
+        warnings.warn(f"{name}: {len(missing):,} rows are left out: no image {missing[0]}, ...", stacklevel=3)

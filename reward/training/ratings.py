@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from copy import copy
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypedDict
 
 from torch.utils.data import Dataset as TorchDataset
 
@@ -13,7 +13,7 @@ from reward.data.samples import CaptionSample, column_names
 from reward.errors import DataError, InvalidSampleError
 from reward.metaeval.benchmarks.items import OVERALL
 from reward.metrics.base import MetricSpec, installed_specs
-from reward.training.tables import TRAIN, VALIDATION, Table, lacking
+from reward.training.tables import TRAIN, VALIDATION, Table, part_error
 
 if TYPE_CHECKING:
     from reward.training.config import TrainingConfig
@@ -24,7 +24,7 @@ _ROLES = {"cand": "candidate", "refs": "references", "score": "rating"}
 
 
 class TrainingRow(TypedDict):
-    """A caption, what is judged of it (the place of an aspect, or of a kind of error), and the number to learn."""
+    """A caption, what is judged of it (the index of an aspect, or of a kind of error), and the number to learn."""
 
     sample: CaptionSample
     aspect: int
@@ -32,16 +32,18 @@ class TrainingRow(TypedDict):
 
 
 class Rating(NamedTuple):
-    """One rating of a caption, whose image is the one at `place` of `images`."""
+    """One rating of a caption, whose image is `images[row]`."""
 
     candidate: str
     references: Sequence[str]
     aspect: int
     target: float
     images: Sequence[Any]
-    place: int
+    row: int
 
 
+# Both kinds of rows, these and the pairs, have what orders them: `kinds`, `lengths`, `texts`, `step` and `epoch`.
+@dataclass(eq=False)
 class Judgements(TorchDataset[TrainingRow]):
     """Rows (caption, aspect, rating) of one part. An image is read when its row is asked for.
 
@@ -56,66 +58,65 @@ class Judgements(TorchDataset[TrainingRow]):
         choose: whether `max_references` are chosen at random (training), or the first ones are taken (evaluation).
     """
 
-    step = 1  # rows of a judgement
+    step: ClassVar[int] = 1  # rows of a judgement
 
-    def __init__(
-        self,
-        ratings: Sequence[Rating],
-        *,
-        seed: int = 0,
-        reference_free_rate: float = 0.0,
-        max_references: int | None = None,
-        choose: bool = False,
-    ) -> None:
-        self.epoch = 0
-        self.ratings = list(ratings)
-        self.kinds = [0] * len(self.ratings)  # of errors, as pairs have them; judgements are all of one kind
-        self._seed = seed
-        self._reference_free_rate = reference_free_rate
-        self._max_references = max_references
-        self._choose = choose
+    ratings: Sequence[Rating]
+    seed: int = 0
+    reference_free_rate: float = 0.0
+    max_references: int | None = None
+    choose: bool = False
+    epoch: int = field(default=0, init=False)  # set by the trainer
+
+    @property
+    def kinds(self) -> list[int]:
+        """Kinds of errors, as pairs have them; judgements are all of one kind."""
+        return [0] * len(self.ratings)
 
     def __len__(self) -> int:
         return len(self.ratings)
 
     def __getitem__(self, item: int) -> TrainingRow:
-        row = self.ratings[item]
-        sample = CaptionSample(row.candidate, row.images[row.place], self._references(row.references, item))
-        return {"sample": sample, "aspect": row.aspect, "target": row.target}
+        rating = self.ratings[item]
+        image = rating.images[rating.row]
+        sample = CaptionSample(rating.candidate, image, self._references(rating.references, item))
+        return {"sample": sample, "aspect": rating.aspect, "target": rating.target}
 
     def _references(self, references: Sequence[str], item: int) -> list[str]:
-        rng = random.Random(f"references {self._seed} {self.epoch} {item}")
-        if rng.random() < self._reference_free_rate:
+        # Of seed, epoch and row alone: workers, processes and resumed runs draw the same.
+        rng = random.Random(f"references {self.seed} {self.epoch} {item}")
+        if rng.random() < self.reference_free_rate:
             return []
-        if self._max_references is None or len(references) <= self._max_references:
+        if self.max_references is None or len(references) <= self.max_references:
             return list(references)
-        if not self._choose:
-            return list(references[: self._max_references])
-        kept = sorted(rng.sample(range(len(references)), self._max_references))
-        return [references[place] for place in kept]
+        if not self.choose:
+            return list(references[: self.max_references])
+        chosen = sorted(rng.sample(range(len(references)), self.max_references))
+        return [references[index] for index in chosen]
 
     def lengths(self) -> list[int]:
         """Characters of candidate and references of each row, a measure of its cost; shape (N,)."""
-        most = self._max_references
-        return [len(row.candidate) + sum(map(len, row.references[:most])) for row in self.ratings]
+        lengths = []
+        for rating in self.ratings:
+            references = rating.references[: self.max_references]
+            lengths.append(len(rating.candidate) + sum(map(len, references)))
+        return lengths
 
     def texts(self) -> list[str]:
         """Every candidate and reference once, in a fixed order, for training a tokenizer."""
-        candidates = {row.candidate: None for row in self.ratings}
-        return list(candidates | {text: None for row in self.ratings for text in row.references})
+        texts = [rating.candidate for rating in self.ratings]
+        for rating in self.ratings:
+            texts += rating.references
+        return list(dict.fromkeys(texts))
 
     def sorted_by_length(self) -> Judgements:
         """The same rows from short to long, so that batches taken in order need little padding."""
-        ordered = copy(self)
-        pairs = sorted(zip(self.lengths(), range(len(self)), strict=True))
-        ordered.ratings = [self.ratings[item] for _, item in pairs]
-        return ordered
+        lengths = self.lengths()
+        order = sorted(range(len(self)), key=lengths.__getitem__)
+        return replace(self, ratings=[self.ratings[row] for row in order])
 
     def without_references(self) -> Judgements:
         """The same rows without references."""
-        bare = copy(self)
-        bare._reference_free_rate = 1.0
-        return bare
+        return replace(self, reference_free_rate=1.0)
 
 
 def make_judgements(
@@ -138,80 +139,109 @@ def make_judgements(
         config: gives seed, `reference_free_rate` and `max_references`; the part `train` is shown as in training,
             others as in evaluation.
     """
-    whole = installed_specs().get(spec.name, spec)  # whose aspects one score may stand for
-    own = whole if spec.aspects == (OVERALL,) != whole.aspects else None
-    names = [f"{part}.{name}" for name in spec.aliases or spec.aspects]
-    expected = f"splits {', '.join(names)}, or a split {part!r} with columns named after the aspects"
+    # One score may stand for the aspects that the metric has when it is installed.
+    installed = installed_specs().get(spec.name, spec)
+    joins_aspects = spec.aspects == (OVERALL,) != installed.aspects
+    splits_of_aspects = ", ".join(f"{part}.{name}" for name in spec.aliases or spec.aspects)
+    expected = f"splits {splits_of_aspects}, or a split {part!r} with columns named after the aspects"
     ratings: list[Rating] = []
-    for source, splits in sets.items():
-        found = _find_ratings(splits, part, spec)
-        if not found and own is not None:
-            found = [(table, column, 0) for table, column, _ in _find_ratings(splits, part, own)]
-        if not found and part in splits and len(spec.aspects) == 1:
-            found = [(splits[part], "score", 0)]
-        if not found and part == TRAIN:
-            raise lacking({source: splits}, part, expected)
-        for table, column, aspect in found:
+    for name, splits in sets.items():
+        columns = _rating_columns(splits, part, spec)
+        if not columns and joins_aspects:
+            columns = [(table, column, 0) for table, column, _ in _rating_columns(splits, part, installed)]
+        if not columns and part in splits and len(spec.aspects) == 1:
+            columns = [(splits[part], "score", 0)]
+        if not columns and part == TRAIN:
+            raise part_error({name: splits}, part, expected)
+        for table, column, aspect in columns:
             ratings += _ratings_of(table, column, aspect, needs_references=config.reference_free_rate < 1)
     if not ratings and part == VALIDATION:
-        raise lacking(sets, part, expected)
-    training = part == TRAIN
-    rate = config.reference_free_rate if training else float(config.reference_free_rate == 1)
-    most = config.max_references
-    made = Judgements(ratings, seed=config.seed, reference_free_rate=rate, max_references=most, choose=training)
-    return made if ratings else None
+        raise part_error(sets, part, expected)
+    if not ratings:
+        return None
+    is_training = part == TRAIN
+    rate = config.reference_free_rate
+    if not is_training and rate < 1:
+        rate = 0.0
+    return Judgements(
+        ratings,
+        seed=config.seed,
+        reference_free_rate=rate,
+        max_references=config.max_references,
+        choose=is_training,
+    )
 
 
-def check_ratings(parts: Mapping[str, Judgements], spec: MetricSpec) -> None:
+def check_ratings(parts: Mapping[str, Any], spec: MetricSpec) -> None:
     """Refuses ratings from which nothing can be learned; training itself would not notice."""
-    rated = {row.aspect for row in parts[TRAIN].ratings}
-    if unrated := [aspect for place, aspect in enumerate(spec.aspects) if place not in rated]:
+    indices = {rating.aspect for rating in parts[TRAIN].ratings}
+    rated: list[str] = []
+    unrated: list[str] = []
+    for index, aspect in enumerate(spec.aspects):
+        if index in indices:
+            rated.append(aspect)
+        else:
+            unrated.append(aspect)
+    if unrated:
         raise DataError(
             f"the part {TRAIN!r} does not rate {', '.join(unrated)}, so their scores would not be trained; train only "
-            f"the rated aspects with model.aspects: [{', '.join(spec.aspects[place] for place in sorted(rated))}]"
+            f"the rated aspects with model.aspects: [{', '.join(rated)}]"
         )
     uses = {TRAIN: "so nothing can be learned from it", VALIDATION: "so it cannot tell which step is best"}
     for part, use in uses.items():
         ratings = parts[part].ratings
-        different, aspects = {(row.aspect, row.target) for row in ratings}, {row.aspect for row in ratings}
-        if len(ratings) > 1 and len(different) == len(aspects):
+        aspects = {rating.aspect for rating in ratings}
+        values = {(rating.aspect, rating.target) for rating in ratings}
+        if len(ratings) > 1 and len(values) == len(aspects):
             raise DataError(f"all ratings of the part {part!r} are equal, {use}")
 
 
-def _find_ratings(splits: Mapping[str, Table], part: str, spec: MetricSpec) -> list[tuple[Table, str, int]]:
-    """(split, column of the ratings, place of the aspect) for each rated aspect."""
-    names = {**{aspect: aspect for aspect in spec.aspects}, **spec.aliases}
-    places = {name: spec.aspects.index(aspect) for name, aspect in names.items()}
-    found = [(splits[f"{part}.{name}"], "score", at) for name, at in places.items() if f"{part}.{name}" in splits]
-    if not found and part in splits:
-        there = splits[part].rows.column_names
-        found = [(splits[part], name, at) for name, at in places.items() if name in there]
-    return found
+def _rating_columns(splits: Mapping[str, Table], part: str, spec: MetricSpec) -> list[tuple[Table, str, int]]:
+    """(split, column of the ratings, index of the aspect) for each rated aspect."""
+    aspects = {aspect: index for index, aspect in enumerate(spec.aspects)}
+    for alias, aspect in spec.aliases.items():
+        aspects[alias] = aspects[aspect]
+    columns = []
+    for name, index in aspects.items():
+        if f"{part}.{name}" in splits:
+            columns.append((splits[f"{part}.{name}"], "score", index))
+    if columns or part not in splits:
+        return columns
+    table = splits[part]
+    return [(table, name, index) for name, index in aspects.items() if name in table.rows.column_names]
 
 
 def _ratings_of(table: Table, column: str, aspect: int, *, needs_references: bool) -> list[Rating]:
     """The ratings in a column; a faulty cell is refused with its row."""
-    there = table.rows.column_names
-    names = {
-        own: own if own in there else next((name for name in column_names(role) if name in there), own)
-        for own, role in _ROLES.items()
-    }
-    column = names.get(column, column)
-    needed = ({"refs": names["refs"]} if needs_references else {}) | {"cand": names["cand"], column: column}
-    table.check({name: own for own, name in needed.items()})
-    cells = [table.rows[name] for name in (names["cand"], column)]
-    cells.append(table.rows[needed["refs"]] if needs_references else [None] * len(table.rows))
+    if column == "score":
+        column = _column_of(table, column)
+    candidate_column = _column_of(table, "cand")
+    reference_column = _column_of(table, "refs")
+    required = {candidate_column: "cand", column: column}
+    if needs_references:
+        required = {reference_column: "refs", **required}
+    table.check(required)
+    candidates = table.rows[candidate_column]
+    references: Sequence[Any] = table.rows[reference_column] if needs_references else [()] * len(candidates)
     ratings = []
-    for number, (candidate, rating, references) in enumerate(zip(*cells, strict=True)):
-        where = f"split {table.name!r}, row {number}"
+    for row, rating in enumerate(table.rows[column]):
+        where = f"split {table.name!r}, row {row}"
         if isinstance(rating, bool) or not isinstance(rating, (int, float)) or not 0 <= rating <= 1:  # or NaN
             raise DataError(
                 f"{where}: {column} must be a number in [0, 1], got {rating!r}; "
                 "map a five-point rating r to (r - 1) / 4"
             )
         try:
-            sample = CaptionSample(candidate, references=references)
+            sample = CaptionSample(candidates[row], references=references[row])
         except InvalidSampleError as error:
             raise DataError(f"{where}: {error}") from error
-        ratings.append(Rating(sample.candidate, sample.references, aspect, float(rating), table.images, number))
+        ratings.append(Rating(sample.candidate, sample.references, aspect, float(rating), table.images, row))
     return ratings
+
+
+def _column_of(table: Table, name: str) -> str:
+    """The column itself, or else the first with a usual name of its role."""
+    columns = table.rows.column_names
+    if name in columns:
+        return name
+    return next((usual for usual in column_names(_ROLES[name]) if usual in columns), name)

@@ -23,10 +23,11 @@ def check_output(output: Path, record: Mapping[str, Any], *, resume: bool) -> No
         if not path.is_file():
             raise OutputError(f"there is no run to resume in {output}")
         previous = json.loads(path.read_text(encoding="utf-8"))
-        names = dict.fromkeys([*record, "init"])  # a record without it is of a run from new weights
-        differing = [what for name in names for what in differences(name, previous.get(name), record.get(name))]
-        if differing:
-            raise OutputError(f"cannot resume in {output} with other settings: {', '.join(differing)}")
+        changes = []
+        for name in dict.fromkeys([*record, "init"]):  # a record without it is of a run from new weights
+            changes += differences(name, previous.get(name), record.get(name))
+        if changes:
+            raise OutputError(f"cannot resume in {output} with other settings: {', '.join(changes)}")
         return
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         hint = "resume the run in it, or give another folder" if path.is_file() else "give another folder"
@@ -53,8 +54,10 @@ def is_complete(output: Path) -> bool:
 def differences(name: str, was: Any, now: Any) -> list[str]:
     """In which plain values two settings of that name differ, in words."""
     if isinstance(was, Mapping) and isinstance(now, Mapping):
-        keys = dict.fromkeys([*was, *now])
-        return [what for key in keys for what in differences(f"{name}.{key}", was.get(key), now.get(key))]
+        changes = []
+        for key in dict.fromkeys([*was, *now]):
+            changes += differences(f"{name}.{key}", was.get(key), now.get(key))
+        return changes
     return [] if was == now else [f"{name} was {was!r} and is {now!r}"]
 
 

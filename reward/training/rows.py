@@ -22,41 +22,44 @@ if TYPE_CHECKING:
 Rows: TypeAlias = Judgements | CaptionPairs
 
 
-def load_rows(spec: MetricSpec, sources: Sequence[str], config: TrainingConfig) -> dict[str, Rows]:
+def load_rows(spec: MetricSpec, data: Sequence[str], config: TrainingConfig) -> dict[str, Rows]:
     """Loads the rows for a configuration, {part: rows}: `train`, `val`, and those of `test_parts` that are there.
 
     Args:
         spec: facts of the metric.
-        sources: data sets as given to `train`, whose rows are taken together; `config.data` and `config.pairs` take
+        data: data sets as `train` takes them, whose rows are taken together; `config.data` and `config.pairs` take
             precedence.
         config: settings.
     """
     parts = dict.fromkeys((TRAIN, VALIDATION, *config.test_parts))
     is_pairs = config.loss == "bce"
-    sources = (config.pairs if is_pairs else config.data) or sources
-    if is_pairs and "scenes" in sources:
-        if len(sources) > 1:
+    names = (config.pairs if is_pairs else config.data) or data
+    if is_pairs and "scenes" in names:
+        if len(names) > 1:
             raise DataError("pairs of the scenes are drawn anew each epoch, and cannot stand beside other pairs")
         sizes = scene_parts(config)
         return {part: ScenePairs(part, sizes[part], config) for part in parts if part in sizes}
-    sets = {source: load_tables(source, config) for source in sources}
+    sets = {name: load_tables(name, config) for name in names}
     if len(sets) > 1:  # messages name the split and the data set
-        for source, own in sets.items():
-            sets[source] = {name: replace(table, name=f"{name} of {source}") for name, table in own.items()}
-    if is_pairs:
-        pairs = {part: make_pairs(sets, part, config) for part in parts}
-        return {part: found for part, found in pairs.items() if found is not None}
-    every = {part: make_judgements(sets, part, spec, config) for part in parts}
-    rated = {part: found for part, found in every.items() if found is not None}
-    check_ratings(rated, spec)
-    return {**rated}
+        for name, tables in sets.items():
+            sets[name] = {split: replace(table, name=f"{split} of {name}") for split, table in tables.items()}
+    rows: dict[str, Rows] = {}
+    for part in parts:
+        rows_of_part = make_pairs(sets, part, config) if is_pairs else make_judgements(sets, part, spec, config)
+        if rows_of_part is not None:
+            rows[part] = rows_of_part
+    if not is_pairs:
+        check_ratings(rows, spec)
+    return rows
 
 
 def make_order(rows: Rows, config: TrainingConfig, args: TrainingArguments) -> EpochOrder:
     """The order of the rows in training."""
     draw = None
-    if rows.step == 2:  # of the pool each pair comes once, whatever its kind
-        kinds = rows.kinds if config.sampling == "balanced" else [0] * len(rows.kinds)
+    if isinstance(rows, CaptionPairs):
+        kinds = rows.kinds
+        if config.sampling == "pool":  # each pair comes once, whatever its kind
+            kinds = [0] * len(rows.kinds)
         draw = partial(_draw_pairs, kinds)
     batch_size = args.train_batch_size * args.gradient_accumulation_steps * args.world_size // rows.step
     # The lengths of the scenes' pairs are None: not known before they are drawn.

@@ -108,7 +108,10 @@ def train_stage(
 
     began = time.monotonic()
     set_seed(config.seed)  # before the network: heads and adapters start from random numbers
-    model = _make_network(training, config, rows[TRAIN], start)
+    if start is None:
+        model = training.make_model(config.model, texts=rows[TRAIN].texts, precision=config.precision)
+    else:
+        model = training.load_for_training(start, config.model, precision=config.precision)
     if process.is_main_process:
         ready()
         if not resume:
@@ -116,7 +119,9 @@ def train_stage(
             write_record(output, record)  # not earlier: a command that failed on its settings leaves nothing to resume
     trainer = _make_trainer(model, training.make_collator(model), spec, rows, output / STATES, config)
     state = last_checkpoint(output / STATES) if resume else None
-    before = (read_record(output) or {}).get("before") if state is not None else None
+    before = None
+    if state is not None:
+        before = (read_record(output) or {}).get("before")
     if "init" in record and before is None:
         # with which the result is compared: a training that only does harm must not look like a success
         before = evaluate(trainer, rows[VALIDATION], spec)
@@ -126,44 +131,37 @@ def train_stage(
     if state is not None and has_stopped(state, config.patience):
         trainer.restore_best(state)  # killed after its last step; the Trainer would take one more
     else:
-        trainer.train(resume_from_checkpoint=str(state) if state is not None else None)
+        trainer.train(resume_from_checkpoint=None if state is None else str(state))
 
     figures = evaluate_parts(trainer, rows, config, spec)
-    steps, best = trainer.state.global_step, trainer.state.best_global_step or trainer.state.global_step
-    result = TrainingResult(output, figures, steps, best, before=before)
+    steps = trainer.state.global_step
+    best_step = trainer.state.best_global_step or steps
     if process.is_main_process:
-        if before is not None:
-            words, rise = compare_figures(before, figures[VALIDATION])
-            if rise <= 0:
-                fix = "Train longer, with another learning_rate, or on more data"
-                warnings.warn(f"the training did not help on the part {VALIDATION!r}: {words}. {fix}", stacklevel=2)
         facts = {
             **record,
             "command": command,
-            "rows": {part: len(own) for part, own in rows.items()},
-            "pairs": {part: own.counts() for part, own in rows.items() if isinstance(own, CaptionPairs)},
+            "rows": {part: len(rows_of_part) for part, rows_of_part in rows.items()},
+            "pairs": {part: pairs.counts() for part, pairs in rows.items() if isinstance(pairs, CaptionPairs)},
             "steps": steps,
-            "best_step": best,
+            "best_step": best_step,
             "processes": process.num_processes,
             "device": str(trainer.args.device),
             "seconds": round(time.monotonic() - began),
             "resumed": state is not None,
-            **({} if before is None else {"before": before}),
             "figures": figures,
             "history": trainer.state.log_history,
         }
+        if before is not None:
+            facts["before"] = before
+            words, rise = compare_figures(before, figures[VALIDATION])
+            if rise <= 0:
+                fix = "Train longer, with another learning_rate, or on more data"
+                warnings.warn(f"the training did not help on the part {VALIDATION!r}: {words}. {fix}", stacklevel=2)
         training.save_model(model, output, card=make_card(spec, facts))
         write_record(output, facts)
         shutil.rmtree(output / STATES, ignore_errors=True)
     process.wait_for_everyone()
-    return result
-
-
-def _make_network(training: MetricTraining, config: TrainingConfig, rows: Rows, start: Path | None) -> nn.Module:
-    """The network to train: a new one, or that of a checkpoint folder."""
-    if start is None:
-        return training.make_model(config.model, texts=rows.texts, precision=config.precision)
-    return training.load_for_training(start, config.model, precision=config.precision)
+    return TrainingResult(output, figures, steps, best_step, before=before)
 
 
 def finished(folder: Path) -> TrainingResult | None:
@@ -171,10 +169,15 @@ def finished(folder: Path) -> TrainingResult | None:
     record = read_record(folder)
     if record is None or not is_complete(folder):
         return None
-    stages = {name: finished(folder / STAGES / name) for name in record.get("stages", ())}
-    before = next((stage.before for stage in stages.values() if stage is not None), record.get("before"))
-    done = {name: stage for name, stage in stages.items() if stage is not None}
-    return TrainingResult(folder, record["figures"], record["steps"], record["best_step"], done, before)
+    before = record.get("before")
+    stages = {}
+    for name in record.get("stages", ()):
+        stage = finished(folder / STAGES / name)
+        if stage is not None:
+            stages[name] = stage
+    if stages:
+        before = next(iter(stages.values())).before
+    return TrainingResult(folder, record["figures"], record["steps"], record["best_step"], stages, before)
 
 
 def begin(output: Path, record: Mapping[str, Any], *, resume: bool) -> PartialState:
@@ -209,14 +212,19 @@ def _make_trainer(
 
     from reward.training.trainer import MetricTrainer
 
-    moments = "steps" if config.eval_steps else "epoch"
+    # The Trainer keeps the best checkpoint only if it saves whenever it evaluates.
+    interval = "steps" if config.eval_steps else "epoch"
+    is_pairs = config.loss == "bce"
+    schedule: str = config.schedule
+    if schedule == "constant":
+        schedule = "constant_with_warmup"
     args = TrainingArguments(
         output_dir=str(states),
         learning_rate=config.learning_rate,
         weight_decay=config.weight_decay,
         adam_beta1=0.9,
         adam_beta2=0.999,
-        lr_scheduler_type=config.schedule if config.schedule != "constant" else "constant_with_warmup",
+        lr_scheduler_type=schedule,
         warmup_steps=config.warmup_ratio,  # a float below 1 is a share of all steps
         max_grad_norm=config.max_grad_norm,
         per_device_train_batch_size=config.batch_size,
@@ -228,15 +236,15 @@ def _make_trainer(
         fp16=config.precision == "fp16",
         seed=config.seed,
         data_seed=config.seed,
-        eval_strategy=moments,
-        save_strategy=moments,
+        eval_strategy=interval,
+        save_strategy=interval,
         eval_steps=config.eval_steps,
         save_steps=config.eval_steps or 500,
         save_total_limit=2,
         load_best_model_at_end=True,
         # The accuracy on some hundred pairs jumps by whole points while the loss still falls.
-        metric_for_best_model="loss" if config.loss == "bce" else "tau_c",
-        greater_is_better=config.loss != "bce",
+        metric_for_best_model="loss" if is_pairs else "tau_c",
+        greater_is_better=not is_pairs,
         restore_callback_states_from_checkpoint=True,  # how much of the patience is used up
         dataloader_num_workers=config.workers,
         dataloader_pin_memory=torch.cuda.is_available(),

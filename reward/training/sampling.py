@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from torch.utils.data import Sampler
 
@@ -43,9 +44,13 @@ def length_grouped_order(lengths: Sequence[int], batch_size: int, seed: str) -> 
             else:
                 rest = batch
     rng.shuffle(full)
-    return [row for batch in full for row in batch] + rest
+    order: list[int] = []
+    for batch in full:
+        order += batch
+    return order + rest
 
 
+@dataclass(eq=False)
 class EpochOrder(Sampler[int]):
     """Sampler whose order depends only on seed and `epoch`, so that a resumed run sees what an unbroken one sees.
 
@@ -59,59 +64,59 @@ class EpochOrder(Sampler[int]):
             in one batch of an even number of rows.
     """
 
-    def __init__(
-        self,
-        lengths: Sequence[int] | None,
-        count: int,
-        batch_size: int,
-        seed: int,
-        draw: Callable[[str], Sequence[int]] | None = None,
-        step: int = 1,
-    ) -> None:
-        self._lengths = lengths
-        self._count = count
-        self._batch_size = batch_size
-        self._seed = seed
-        self._draw = draw
-        self._step = step
-        self.epoch = 0
+    lengths: Sequence[int] | None
+    count: int
+    batch_size: int
+    seed: int
+    draw: Callable[[str], Sequence[int]] | None = None
+    step: int = 1
+    epoch: int = field(default=0, init=False)  # set by the trainer
 
     def __len__(self) -> int:
-        return self._step * self._count
+        return self.step * self.count
 
     def __iter__(self) -> Iterator[int]:
-        drawn = range(self._count) if self._draw is None else self._draw(f"{self._seed} {self.epoch}")
-        lengths = [0 if self._lengths is None else self._lengths[row] for row in drawn]
-        order = length_grouped_order(lengths, self._batch_size, f"order {self._seed} {self.epoch}")
-        return iter([self._step * drawn[place] + row for place in order for row in range(self._step)])
+        seed = f"{self.seed} {self.epoch}"
+        drawn = range(self.count) if self.draw is None else self.draw(seed)
+        lengths = [0] * len(drawn)
+        if self.lengths is not None:
+            lengths = [self.lengths[item] for item in drawn]
+        rows: list[int] = []
+        for index in length_grouped_order(lengths, self.batch_size, f"order {seed}"):
+            first = self.step * drawn[index]
+            rows += range(first, first + self.step)
+        return iter(rows)
 
 
 def balanced_draw(kinds: Sequence[int], seed: str) -> list[int]:
-    """Places of `kinds`, each kind equally often.
+    """Indices of `kinds`, each kind equally often.
 
-    Places of a rare kind are repeated, each once before any is used twice; some places of a frequent kind are left out.
+    Those of a rare kind are repeated, each once before any is used twice; some of a frequent kind are left out.
 
     Args:
         kinds: N numbers.
         seed: equal seeds give equal draws.
 
     Returns:
-        N places, in random order; the numbers of places of two kinds differ by at most one.
+        N indices, in random order; the numbers of indices of two kinds differ by at most one.
 
     Example:
         >>> sorted(balanced_draw([5, 5, 5, 7], "0"))[2:]
         [3, 3]
     """
     rng = random.Random(seed)
-    places: dict[int, list[int]] = {}
-    for place, kind in enumerate(kinds):
-        places.setdefault(kind, []).append(place)
-    extra = set(rng.sample(sorted(places), len(kinds) % len(places))) if places else set()
+    indices: dict[int, list[int]] = {}
+    for index, kind in enumerate(kinds):
+        indices.setdefault(kind, []).append(index)
+    if not indices:
+        return []
+    share, rest = divmod(len(kinds), len(indices))
+    with_one_more = rng.sample(sorted(indices), rest)
     drawn: list[int] = []
-    for kind in sorted(places):
-        wanted = len(kinds) // len(places) + (kind in extra)
-        while wanted > 0:
-            drawn += rng.sample(places[kind], min(wanted, len(places[kind])))
-            wanted -= len(places[kind])
+    for kind in sorted(indices):
+        missing = share + (kind in with_one_more)
+        while missing > 0:
+            drawn += rng.sample(indices[kind], min(missing, len(indices[kind])))
+            missing -= len(indices[kind])
     rng.shuffle(drawn)
     return drawn

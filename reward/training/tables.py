@@ -39,14 +39,14 @@ class Table:
 
     def check(self, columns: Mapping[str, str]) -> None:
         """Refuses a split without rows, columns {name: what messages call it} or images, which would stop it later."""
-        there = self.rows.column_names
-        missing = [words for column, words in columns.items() if column not in there]
+        names = self.rows.column_names
+        missing = [words for column, words in columns.items() if column not in names]
         if not len(self.images):
             missing.append("image (or file_name)")
         if not len(self.rows):
             raise DataError(f"split {self.name!r} is empty")
         if missing:
-            raise DataError(f"split {self.name!r} lacks the columns {', '.join(missing)}; it has {', '.join(there)}")
+            raise DataError(f"split {self.name!r} lacks the columns {', '.join(missing)}; it has {', '.join(names)}")
         if isinstance(self.images, _Images):
             self.images.check_files(self.name)
 
@@ -57,63 +57,69 @@ class _Images(Sequence[Any]):
     def __init__(self, rows: Dataset, root: Path | None) -> None:
         from datasets import Image
 
-        self._columns = [name for name in dict.fromkeys(("image", *column_names("image"))) if name in rows.column_names]
-        self._rows, self._root = rows.select_columns(self._columns), root
-        for name in self._columns:
+        names = dict.fromkeys(("image", *column_names("image")))
+        self.columns = [name for name in names if name in rows.column_names]
+        self._rows, self._root = rows.select_columns(self.columns), root
+        for name in self.columns:
             if isinstance(rows.features[name], Image):
                 self._rows = self._rows.cast_column(name, Image(decode=False))
 
     def __len__(self) -> int:
-        return len(self._rows) if self._columns else 0
+        return len(self._rows) if self.columns else 0
 
-    def __getitem__(self, place: Any) -> Any:  # a row, not a slice
-        return self._whole(next((value for value in self._rows[place].values() if value is not None), None))
+    def __getitem__(self, row: Any) -> Any:  # an index, not a slice
+        images = (image for image in self._rows[row].values() if image is not None)
+        return self._absolute(next(images, None))
 
     def check_files(self, name: str) -> None:
         """Refuses a path without a file, on which the training would stop hours later."""
-        column = self._columns[0]
+        column = self.columns[0]
         if self._root is None or "string" not in getattr(self._rows.features[column], "dtype", ""):
             return
-        for number, value in enumerate(self._rows[column]):
-            if value is not None and not self._whole(value).is_file():
-                raise DataError(
-                    f"split {name!r}, row {number}: {column} names {value!r}, and there is no {self._whole(value)}"
-                )
+        for row, image in enumerate(self._rows[column]):
+            if image is None:
+                continue
+            path = self._absolute(image)
+            if not path.is_file():
+                raise DataError(f"split {name!r}, row {row}: {column} names {image!r}, and there is no {path}")
 
-    def _whole(self, image: Any) -> Any:
+    def _absolute(self, image: Any) -> Any:
         image = one_image(image)
-        return self._root / image if isinstance(image, str) and self._root is not None else image
+        if isinstance(image, str) and self._root is not None:
+            return self._root / image
+        return image
 
 
-def load_tables(source: str | os.PathLike[str], config: TrainingConfig) -> dict[str, Table]:
+def load_tables(data: str | os.PathLike[str], config: TrainingConfig) -> dict[str, Table]:
     """Loads the splits of a data set, {name: split}.
 
     Args:
-        source: `"scenes"` (made on the spot), a folder written by `save_to_disk` or readable by
+        data: `"scenes"` (made on the spot), a folder written by `save_to_disk` or readable by
             `datasets.load_dataset`, a Hub id, or the name of a published data set, `NAME` or `NAME=PATH`, see
             `reward.training.published`. A split `validation` or `valid` is the part `val` if there is no such split.
         config: numbers and seed of the scenes.
     """
-    if source == "scenes":
+    if data == "scenes":
         from reward.scenes import make_dataset
 
-        sizes = scene_parts(config)
-        made = {part: make_dataset(n, config.scenes_seed + place) for place, (part, n) in enumerate(sizes.items())}
-        return tables_of(made, None)
-    name, _, path = str(source).partition("=")
+        splits = {}
+        for number, (part, size) in enumerate(scene_parts(config).items()):
+            splits[part] = make_dataset(size, config.scenes_seed + number)
+        return tables_of(splits, None)
+    name, _, path = str(data).partition("=")
     if name in RATED and (path or not Path(name).exists()):
-        return {part: Table(part, *found) for part, found in load_rated(name, path or None).items()}
+        return {part: Table(part, rows, images) for part, (rows, images) in load_rated(name, path or None).items()}
     if path and name in CAPTIONS:
         return tables_of(load_captions(name, Path(path)), None)
     if path and name == _ARENA:  # a copy of what the Hub has
-        source = path
+        data = path
         if not Path(path).is_dir():
             raise DataError(f"{name}: {path!r} is not a folder. {_way_out(name)}")
-    folder = Path(source)
-    splits = _load(folder, str(source))
-    other = next((split for split in ("validation", "valid") if split in splits), None)
-    if other and VALIDATION not in splits:
-        splits[VALIDATION] = splits.pop(other)
+    folder = Path(data)
+    splits = _load(folder, str(data))
+    for alias in ("validation", "valid"):  # `datasets` calls the split of val.jsonl so
+        if VALIDATION not in splits and alias in splits:
+            splits[VALIDATION] = splits.pop(alias)
     return tables_of(splits, folder if folder.is_dir() else None)
 
 
@@ -122,34 +128,41 @@ def tables_of(splits: Mapping[str, Dataset], root: Path | None) -> dict[str, Tab
     tables = {}
     for name, rows in splits.items():
         images = _Images(rows, root)
-        others = [column for column in rows.column_names if column not in images._columns]
-        tables[name] = Table(name, rows.select_columns(others), images)
+        columns = [column for column in rows.column_names if column not in images.columns]
+        tables[name] = Table(name, rows.select_columns(columns), images)
     return tables
 
 
-def _load(folder: Path, source: str) -> DatasetDict:
+def _load(folder: Path, data: str) -> DatasetDict:
     from datasets import DatasetDict, load_dataset, load_from_disk
 
     if folder.is_file():
         raise DataError(
-            f"{source} is one file; training needs a data set with a part to train on and one to stop by: a folder of "
+            f"{data} is one file; training needs a data set with a part to train on and one to stop by: a folder of "
             "save_to_disk, or one with files such as train.jsonl and val.jsonl"
         )
-    if source.startswith((".", "~", "/")) and not folder.exists():
-        raise DataError(f"the data set folder {source!r} does not exist")
+    if data.startswith((".", "~", "/")) and not folder.exists():
+        raise DataError(f"the data set folder {data!r} does not exist")
     try:
         if (folder / "dataset_dict.json").exists() or (folder / "state.json").exists():
-            loaded = load_from_disk(source)
+            loaded = load_from_disk(data)
         else:
-            is_folder = folder.is_dir()
-            splits = files_of_splits(folder) if is_folder else {}
-            files = {name: list(map(str, paths)) for name, paths in splits.items()}
-            loaded = load_dataset(source if is_folder else hub_id(source) or source, data_files=files or None)
+            address = data
+            files: dict[str, list[str]] = {}
+            if folder.is_dir():
+                # Named here: `datasets` would take the pictures beside the files for the data.
+                for split, paths in files_of_splits(folder).items():
+                    files[split] = list(map(str, paths))
+            else:
+                address = hub_id(data) or data
+            loaded = load_dataset(address, data_files=files or None)
     except Exception as error:  # `datasets` raises errors of httpx, pyarrow, fsspec, yaml and its own
-        what = "a file in it is empty" if isinstance(error, StopIteration) else f"{type(error).__name__}: {error}"
-        raise DataError(f"cannot load the data set {source!r}: {what}\n{_way_out(source)}") from error
+        problem = f"{type(error).__name__}: {error}"
+        if isinstance(error, StopIteration):
+            problem = "a file in it is empty"
+        raise DataError(f"cannot load the data set {data!r}: {problem}\n{_way_out(data)}") from error
     if not isinstance(loaded, DatasetDict):
-        raise DataError(f"{source} is one table; training needs a DatasetDict: a part to train on and one to stop by")
+        raise DataError(f"{data} is one table; training needs a DatasetDict: a part to train on and one to stop by")
     return loaded
 
 
@@ -158,18 +171,23 @@ def hub_id(name: str) -> str | None:
     return benchmark_spec(name).hub if name in (_ARENA, *RATED) else None
 
 
-def lacking(sets: Mapping[str, Mapping[str, Any]], part: str, expected: str) -> DataError:
+def part_error(sets: Mapping[str, Mapping[str, Any]], part: str, expected: str) -> DataError:
     """The error for data sets of which none has a part that is needed."""
-    there = ", ".join(split for splits in sets.values() for split in splits)
-    what = f"data set {', '.join(map(repr, sets))} has no" if len(sets) == 1 else f"data sets {', '.join(sets)} have no"
-    return DataError(f"the {what} part {part!r}: expected {expected}; there are {there or 'no splits'}")
+    names: list[str] = []
+    for splits in sets.values():
+        names += splits
+    subject = f"data sets {', '.join(sets)} have no"
+    if len(sets) == 1:
+        subject = f"data set {next(iter(sets))!r} has no"
+    return DataError(f"the {subject} part {part!r}: expected {expected}; there are {', '.join(names) or 'no splits'}")
 
 
-def _way_out(source: str) -> str:
+def _way_out(data: str) -> str:
     """What to give instead of a data set that cannot be loaded."""
-    if hub := hub_id(source):
+    hub = hub_id(data)
+    if hub:
         copy = f"hf download {hub} --repo-type dataset --local-dir FOLDER"
-        return f"Without a network here, run `{copy}` where there is one, bring FOLDER and give {source}=FOLDER."
+        return f"Without a network here, run `{copy}` where there is one, bring FOLDER and give {data}=FOLDER."
     names = ", ".join([_ARENA, *RATED, *CAPTIONS])
     return f"Give 'scenes', a folder, a Hub id (with a network or a filled cache), or NAME=PATH with one of {names}."
 

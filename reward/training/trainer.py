@@ -77,14 +77,18 @@ class MetricTrainer(Trainer):
         self.model_accepts_loss_kwargs = False
         self.loss_is_scaled_for_ga = False
         self._order, self._loss = order, loss
-        self._pairs, self._twins, self._told = 0, torch.zeros((), dtype=torch.long), False
+        self._pairs = 0
+        self._twins = torch.zeros((), dtype=torch.long)
+        self._has_warned = False
         self.add_callback(_TellEpoch([self._order, self.train_dataset]))
 
     def compute_loss(
         self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
         output = model(**{name: value for name, value in inputs.items() if name != "labels"})
-        loss = mean_loss(self._loss, output["logits" if self._loss == "bce" else "scores"], inputs["labels"])
+        # From logits, the loss of a pair is finite also where a score is exactly 1.
+        predictions = output["logits"] if self._loss == "bce" else output["scores"]
+        loss = mean_loss(self._loss, predictions, inputs["labels"])
         if model.training and num_items_in_batch is not None:
             batches = self.current_gradient_accumulation_steps * self.args.world_size
             loss = loss * (len(inputs["labels"]) * batches / num_items_in_batch)  # 1 where all batches are full
@@ -103,15 +107,18 @@ class MetricTrainer(Trainer):
     def _count_twins(self, inputs: dict[str, torch.Tensor]) -> None:
         """Counts pairs, of which rows 2k and 2k + 1 are the two captions, that are one input with targets 1 and 0."""
         rows = len(inputs["labels"])
-        read = [values for name, values in inputs.items() if name != "labels" and len(values) == rows]
-        same = torch.stack([(values[0::2] == values[1::2]).reshape(rows // 2, -1).all(1) for values in read]).all(0)
+        twins = torch.ones(rows // 2, dtype=torch.bool, device=inputs["labels"].device)
+        for name, values in inputs.items():
+            if name != "labels" and len(values) == rows:
+                twins &= (values[0::2] == values[1::2]).reshape(rows // 2, -1).all(1)
         self._pairs += rows // 2
-        self._twins = self._twins.to(same.device) + same.sum()  # read when something is logged: a GPU is not waited for
+        # Read when something is logged: a GPU is not waited for.
+        self._twins = self._twins.to(twins.device) + twins.sum()
 
     def log(self, *args: Any, **kwargs: Any) -> None:
         super().log(*args, **kwargs)
-        if not self._told and int(self._twins):
-            self._told = True
+        if not self._has_warned and int(self._twins):
+            self._has_warned = True
             warnings.warn(
                 f"{int(self._twins):,} of {self._pairs:,} pairs so far are the same input once their captions are cut "
                 "to what the network reads, and teach it 1 and 0 for that: shorten their captions, leave these pairs "
@@ -216,16 +223,16 @@ def _what_is_cut(checkpoint: Path) -> str | None:
     except (OSError, ValueError):
         return f"no whole {_STATE_FILE}"
     for file in sorted(checkpoint.iterdir()):
-        whole = True
+        is_cut = False
         if file.suffix == ".safetensors":
             try:
                 with safe_open(file, "pt"):
                     pass
             except (SafetensorError, OSError):
-                whole = False
+                is_cut = True
         elif file.suffix in (".pt", ".pth", ".bin"):  # of torch.save
-            whole = zipfile.is_zipfile(file)
-        if not whole:
+            is_cut = not zipfile.is_zipfile(file)
+        if is_cut:
             return f"{file.name} is cut"
     return None
 
@@ -234,5 +241,7 @@ def has_stopped(checkpoint: Path, patience: int) -> bool:
     """Whether the run that wrote a checkpoint had already taken its last step, or stopped early."""
     state = TrainerState.load_from_json(str(checkpoint / _STATE_FILE))
     stopping = state.stateful_callbacks["EarlyStoppingCallback"]
-    used = (stopping[0] if isinstance(stopping, list) else stopping)["attributes"]["early_stopping_patience_counter"]
+    if isinstance(stopping, list):  # of several such callbacks
+        stopping = stopping[0]
+    used = stopping["attributes"]["early_stopping_patience_counter"]
     return state.global_step >= state.max_steps or bool(used >= patience)

@@ -9,13 +9,16 @@ import shutil
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from examples import best_of_n, dpo_captioner, judge_captions, photos_grpo, rerank_candidates, score_captions, untrained
-from examples.research import draw_pictures, further_attacks, grpo_captioner
+from examples.research import draw_pictures, further_attacks, grpo_captioner, long_caption_pairs
 from reward.judges import ScriptedJudge
+from reward.metaeval import load_benchmark
 from tests.toys.json_lines import read_lines, write_lines
 from tests.toys.loopback_judge import loopback_judge
 from tests.toys.rating_judges import strict_llava
+from tests.toys.rewriting_server import rewriting_server
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +34,7 @@ def test_every_example_is_tested_here():
     packages = {"examples", "examples.research"}
     here = {name for name, value in globals().items() if getattr(value, "__package__", "") in packages}
     scripts = {path.stem for folder in (FOLDER, FOLDER / "research") for path in folder.glob("*.py")}
-    assert scripts - {"__init__"} == here
+    assert scripts - {"__init__", "reproduce"} == here  # that one has a file of its own
 
 
 def test_score_captions(scene_vela_folder, capsys):
@@ -205,3 +208,25 @@ def test_the_notebook_chooses_good_captions_before_and_after_its_training(tmp_pa
                 exec("".join(cell["source"]), names)
     chosen = [float(found) for found in re.findall(r"^(\d\.\d\d) [A-Z]", printed.getvalue(), re.MULTILINE)]
     assert [reward > 0.6 for reward in chosen] == [True, True], chosen
+
+
+def test_long_caption_pairs_keep_errors_that_a_clip_does_not_read(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    long = "A red dog lies on grass. " * 15 + "It guards a red ball."
+    captions = {"0.png": long, "1.png": "A sign says red.", "2.png": f"Late. {long}"}
+    for name in captions:
+        Image.new("RGB", (8, 8)).save(tmp_path / name)
+    data = [{"image": name, "caption": caption} for name, caption in captions.items()]
+    data = write_lines(tmp_path / "captions.jsonl", data)
+
+    def edit(caption):
+        return caption.replace("red", "green") if caption.startswith("Late") else "green".join(caption.rsplit("red", 1))
+
+    folder = tmp_path / "pairs"
+    with rewriting_server(edit) as (address, asked):
+        line = [str(data), "--judge", f"{address}#m", "--rewrite", "action,scene text", "--output", str(folder)]
+        counts = long_caption_pairs.main(line)
+        assert "image_url" in str(asked[0])
+    assert counts == {"action": 1, "scene text": 3, "left out": 1}  # no action in a short caption, none early in a long
+    pairs = load_benchmark("longcapvlcp", folder).rows
+    assert [pair.captions for pair in pairs.itertuples() if pair.category == "action"] == [(long, edit(long))]

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 PAPER_REWRITES = ("spatial", "actant_swap", "action", "noun_attribute", "count", "scene_text")
 _CHUNK = 1024  # rows whose embeddings are saved together
 _ROWS = 256  # rows of a table; they may hold whole images
-_KEPT = ("incorrect", "category")  # wrong captions that came with the data stay, as do columns incorrect_<kind>
+_PREFIX = "incorrect_"  # of columns of wrong captions
 
 
 @dataclass(frozen=True)
@@ -120,47 +120,63 @@ def make_corrupted(
         overwrite: replace a finished output, and discard what is saved.
         progress: whether to show bars on stderr.
     """
-    output, prompts = Path(output), prompts or load_prompts()
+    output = Path(output)
+    prompts = prompts or load_prompts()
     _check_kinds(words, rewrites if judge else (), prompts, retriever)
     check_output_name(output, ".parquet")
     columns = caption_and_image(source, caption_column, image_column)
     run = {
-        **{"data": source.fingerprint(), "columns": [*columns], "words": sorted(words), "seed": seed},
+        "data": source.fingerprint(),
+        "columns": list(columns),
+        "words": sorted(words),
+        "seed": seed,
         "rewrites": [judge.name, prompts.digest, sorted(rewrites)] if judge else None,
         "retrieved": [retriever.name, retriever.per_band] if retriever else None,
     }
-    if (done := _finished(output, run)) is not None and not overwrite:
-        return done
+    finished = _finished(output, run)
+    if finished is not None and not overwrite:
+        return finished
     rows = CaptionRows(source, *columns, image_root)
     output.parent.mkdir(parents=True, exist_ok=True)
-    saved = {what: output.with_name(f".{output.name}.{what}") for what in ("embeddings", "answers")}
-    made: dict[tuple[str, ...], Sequence[Sequence[Negative]]] = {}  # {kinds of errors: wrong captions of each row}
+    embeddings_file = output.with_name(f".{output.name}.embeddings")
+    kinds: list[str] = []
+    negatives: list[Sequence[Sequence[Negative]]] = []  # wrong captions of each row, by each way to make them
     if words:
-        made[tuple(words)] = _by_words(rows.captions, words, seed)
+        kinds += words
+        negatives.append(_by_words(rows.captions, words, seed))
     if retriever is not None:
-        keys, queries = _embeddings(rows, retriever, saved["embeddings"], overwrite, progress)
-        found = retrieve_negatives(*(rows.captions, rows.image_ids, keys, queries), cap=retriever.per_band, seed=seed)
-        made[tuple(f"retrieved_{band}" for band in BANDS)] = found
+        keys, queries = _embeddings(rows, retriever, embeddings_file, overwrite, progress)
+        kinds += [f"retrieved_{band}" for band in BANDS]
+        retrieved = retrieve_negatives(rows.captions, rows.image_ids, keys, queries, cap=retriever.per_band, seed=seed)
+        negatives.append(retrieved)
     if judge is not None:
-        how: dict[str, Any] = {"categories": rewrites, "prompts": prompts, "overwrite": overwrite, "progress": progress}
-        written = rewrite_captions(rows.captions, judge, saved["answers"], **how)
-        made[tuple(rewrites)] = written.negatives
-        for category, reasons in written.counts.items():
-            rows.dropped.update(
-                {f"{category}: {reason}": count for reason, count in reasons.items() if reason != "kept"}
-            )
-    counts = _write(output, rows, made, run)
-    saved["embeddings"].unlink(missing_ok=True)
+        rewritten = rewrite_captions(
+            rows.captions,
+            judge,
+            output.with_name(f".{output.name}.answers"),
+            categories=rewrites,
+            prompts=prompts,
+            overwrite=overwrite,
+            progress=progress,
+        )
+        kinds += rewrites
+        negatives.append(rewritten.negatives)
+        for category, reasons in rewritten.counts.items():
+            for reason, count in reasons.items():
+                if reason != "kept":
+                    rows.dropped[f"{category}: {reason}"] += count
+    counts = _write(output, rows, kinds, negatives, run)
+    embeddings_file.unlink(missing_ok=True)
     return Corrupted(output, len(rows.captions), counts, dict(rows.dropped))
 
 
 def caption_and_image(source: Source, caption: str | None, image: str | None) -> tuple[str, str]:
-    """The columns of the caption and of the image: those given, else those that `capreward score` would take."""
-    caption, image = (
-        find_column(role, source.columns, name, option=f"--{role}-column", needed_by="making wrong captions")
-        for role, name in (("candidate", caption), ("image", image))
-    )
-    return str(caption), str(image)  # without the column, `find_column` raised
+    """The columns of the caption and of the image; None takes those that `capreward score` would."""
+    columns = []
+    for role, name in (("candidate", caption), ("image", image)):
+        option = f"--{role}-column"
+        columns.append(find_column(role, source.columns, name, option=option, needed_by="making wrong captions"))
+    return str(columns[0]), str(columns[1])  # without a column, `find_column` raised
 
 
 class CaptionRows:
@@ -174,51 +190,56 @@ class CaptionRows:
     Attributes:
         captions: of the rows that are left.
         image_ids: of each, equal for equal images.
-        given: columns of wrong captions that the data hold.
+        wrong_columns: columns of wrong captions that the data hold.
         dropped: {reason: number of rows that are left out}.
     """
 
-    def __init__(self, source: Source, caption: str, image: str, root: str | os.PathLike[str] | None) -> None:
-        there = source.columns
-        self.given = [name for name in there if name in _KEPT and set(_KEPT) <= set(there)]
-        self.given += [name for name in there if name.startswith("incorrect_")]
+    def __init__(self, source: Source, caption: str, image: str, root: str | os.PathLike[str] | None = None) -> None:
+        self.wrong_columns = [name for name in source.columns if name.startswith(_PREFIX)]
+        if {"incorrect", "category"} <= set(source.columns):
+            self.wrong_columns = ["incorrect", "category", *self.wrong_columns]
         self._source, self._image, self._root = source, image, image_root(source, image, root)
         self.captions: list[str] = []
         self.image_ids: list[str] = []
         self.dropped: Counter[str] = Counter()
-        self._places: set[int] = set()
-        for place, row in enumerate(source.rows([caption, image])):
+        self._numbers: set[int] = set()  # of the rows that are left: the images are read again when they are written
+        for number, row in enumerate(source.rows([caption, image])):
             if isinstance(row, BadRow):
                 self.dropped["row cannot be read"] += 1
-            elif not isinstance(row.get(caption), str) or is_blank(row[caption]):
+                continue
+            if not isinstance(row.get(caption), str) or is_blank(row[caption]):
                 self.dropped["no caption"] += 1
-            elif (name := self._name(row)) is None:
+                continue
+            image_id = self._image_id(row)
+            if image_id is None:
                 self.dropped["image cannot be read"] += 1
-            else:
-                self.captions.append(row[caption])
-                self.image_ids.append(name)
-                self._places.add(place)
+                continue
+            self.captions.append(row[caption])
+            self.image_ids.append(image_id)
+            self._numbers.add(number)
         if not self.captions:
             reasons = "; ".join(f"{reason}: {count} rows" for reason, count in self.dropped.items())
             raise DataError(f"{source.name} has no caption with an image ({reasons or 'no rows'})")
 
-    def _name(self, row: dict[str, Any]) -> str | None:
+    def _image_id(self, row: dict[str, Any]) -> str | None:
         """What equal images share; None if the image does not open."""
         try:
-            value = self._opened(row)
-            with Image.open(value if isinstance(value, Path) else BytesIO(encoded_image(value))) as opened:
-                if not min(opened.size):
-                    return None
+            image = self._image_of(row)
+            is_file = isinstance(image, Path)
+            with Image.open(image if is_file else BytesIO(encoded_image(image))) as opened:
+                is_empty = not min(opened.size)
         except (OSError, ImageError, InvalidSampleError):
             return None
-        return str(value) if isinstance(value, Path) else image_key(value)
+        if is_empty:
+            return None
+        return str(image) if is_file else image_key(image)
 
-    def _opened(self, row: dict[str, Any]) -> Any:
-        """The image of a row: its path, or the image itself where the data hold it."""
-        value = one_image(row.get(self._image))
-        if isinstance(value, dict) and value.get("bytes") is None:
-            value = value.get("path")
-        return Path(image_file(self._root / value)) if isinstance(value, str) else value
+    def _image_of(self, row: dict[str, Any]) -> Any:
+        """The path of the image of a row, or the image itself where the data hold it."""
+        image = one_image(row.get(self._image))
+        if isinstance(image, dict) and image.get("bytes") is None:
+            image = image.get("path")
+        return Path(image_file(self._root / image)) if isinstance(image, str) else image
 
     def images(self) -> Iterator[Any]:
         """The image of each row, read again."""
@@ -226,9 +247,9 @@ class CaptionRows:
 
     def records(self, columns: Sequence[str]) -> Iterator[tuple[Any, dict[str, Any]]]:
         """The image of each row and columns of it, read again."""
-        for place, row in enumerate(self._source.rows([self._image, *columns])):
-            if place in self._places and not isinstance(row, BadRow):
-                yield self._opened(row), row
+        for number, row in enumerate(self._source.rows([self._image, *columns])):
+            if number in self._numbers and not isinstance(row, BadRow):
+                yield self._image_of(row), row
 
 
 def _check_kinds(
@@ -236,9 +257,10 @@ def _check_kinds(
 ) -> None:
     if not words and not rewrites and retriever is None:
         raise ConfigError("nothing to make: ask for words (--words), rewrites (--judge) or retrieval (--retrieve)")
-    for name, asked, known in (("words", words, WORD_LEVEL), ("rewrites", rewrites, tuple(prompts.changes))):
-        if unknown := [kind for kind in asked if kind not in known]:
-            raise ConfigError(f"{name}: unknown {', '.join(unknown)}; known: {', '.join(known)}")
+    for name, kinds, names in (("words", words, WORD_LEVEL), ("rewrites", rewrites, tuple(prompts.changes))):
+        unknown = [kind for kind in kinds if kind not in names]
+        if unknown:
+            raise ConfigError(f"{name}: unknown {', '.join(unknown)}; known: {', '.join(names)}")
     if any(kind.startswith("repeat") for kind in words):
         tag_words("a star")  # a missing tagger shows now
 
@@ -262,72 +284,98 @@ def _finished(output: Path, run: dict[str, Any]) -> Corrupted | None:
 
 
 def _by_words(captions: Sequence[str], kinds: Collection[str], seed: int) -> list[list[Negative]]:
-    lists = []
+    negatives: list[list[Negative]] = []
     for row, caption in enumerate(captions):
-        texts = {kind: corrupt_words(caption, random.Random(f"{seed} {row} {kind}"), kind) for kind in kinds}
-        lists.append([Negative(text, kind) for kind, text in texts.items() if text is not None])
-    return lists
+        negatives.append([])
+        for kind in kinds:
+            text = corrupt_words(caption, random.Random(f"{seed} {row} {kind}"), kind)
+            if text is not None:
+                negatives[row].append(Negative(text, kind))
+    return negatives
 
 
 def _embeddings(
     rows: CaptionRows, retriever: Retriever, path: Path, overwrite: bool, progress: bool
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
     """Embeddings (N, D) of the captions and of the image of each, in chunks that are kept as they are made."""
-    images, found, size = rows.images(), [], len(rows.captions)
+    all_images = rows.images()
+    size = len(rows.captions)
+    chunks = []
     with (
-        Kept(path, {"what": "embeddings of captions and images"}, overwrite=overwrite, what="embeddings") as kept,
+        Kept(path, {"what": "embeddings of captions and images"}, overwrite=overwrite, what="embeddings") as store,
         progress_bar(progress, done=0, total=size, doing="embedding") as advance,
     ):
-        done = {each["key"]: each["vectors"] for each in kept}
+        vectors = {entry["key"]: entry["vectors"] for entry in store}
         for start in range(0, size, _CHUNK):
-            chunk = slice(start, start + _CHUNK)
-            shown = list(islice(images, len(rows.captions[chunk])))
-            read = json.dumps([retriever.name, rows.captions[chunk], rows.image_ids[chunk]])
-            key = hashlib.sha256(read.encode()).hexdigest()
-            if key not in done:
-                pair = clip_embeddings(retriever.towers, rows.captions[chunk], shown)
-                done[key] = base64.b64encode(np.stack(pair).astype("<f4").tobytes()).decode()
-                kept.add([{"key": key, "vectors": done[key]}])
-            found.append(np.frombuffer(base64.b64decode(done[key]), "<f4").reshape(2, len(shown), -1))
-            advance(len(shown), 0)
-    keys, queries = np.concatenate(found, axis=1)
+            captions = rows.captions[start : start + _CHUNK]
+            image_ids = rows.image_ids[start : start + _CHUNK]
+            images = list(islice(all_images, len(captions)))
+            # By what was embedded, so that a run on changed data embeds only the chunks that changed.
+            content = json.dumps([retriever.name, captions, image_ids])
+            key = hashlib.sha256(content.encode()).hexdigest()
+            if key not in vectors:
+                pair = clip_embeddings(retriever.towers, captions, images)
+                vectors[key] = base64.b64encode(np.stack(pair).astype("<f4").tobytes()).decode()
+                store.add([{"key": key, "vectors": vectors[key]}])
+            chunk = np.frombuffer(base64.b64decode(vectors[key]), "<f4")
+            chunks.append(chunk.reshape(2, len(captions), -1))
+            advance(len(captions), 0)
+    keys, queries = np.concatenate(chunks, axis=1)
     return keys, queries
 
 
 def _write(
-    output: Path, rows: CaptionRows, made: dict[tuple[str, ...], Sequence[Sequence[Negative]]], run: dict[str, Any]
+    output: Path,
+    rows: CaptionRows,
+    kinds: Sequence[str],
+    negatives: Sequence[Sequence[Sequence[Negative]]],
+    run: dict[str, Any],
 ) -> dict[str, int]:
     """Writes the rows; returns how many wrong captions of each kind there are."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    kinds, given = [kind for those in made for kind in those], rows.given
     counts: Counter[str] = Counter(dict.fromkeys(kinds, 0))
-    encoded = not isinstance(next(rows.images()), Path)
-    texts = pa.list_(pa.string())
-    shown = {"image": pa.struct({"bytes": pa.binary(), "path": pa.string()})} if encoded else {"file_name": pa.string()}
-    types = shown | {"caption": pa.string()} | {name: pa.string() if name in _KEPT else texts for name in given}
-    schema = pa.schema(types | {f"incorrect_{kind}": texts for kind in kinds})
+    holds_images = not isinstance(next(rows.images()), Path)
+    types: dict[str, Any] = {"file_name": pa.string()}
+    if holds_images:
+        types = {"image": pa.struct({"bytes": pa.binary(), "path": pa.string()})}
+    types["caption"] = pa.string()
+    for name in rows.wrong_columns:
+        types[name] = pa.list_(pa.string()) if name.startswith(_PREFIX) else pa.string()
+    for kind in kinds:
+        types[_PREFIX + kind] = pa.list_(pa.string())
+    schema = pa.schema(types)
 
-    def built(place: int, image: Any, row: dict[str, Any]) -> dict[str, Any]:
-        caption = rows.captions[place]
-        new: dict[str, Any] = {name: row.get(name) for name in given}
-        new |= {name: [text] for name, text in new.items() if isinstance(text, str) and name not in _KEPT}
-        new |= {f"incorrect_{kind}": list(new.get(f"incorrect_{kind}") or []) for kind in kinds}
-        for negative in (negative for lists in made.values() for negative in lists[place]):
-            name = f"incorrect_{negative.category}"
-            if comparable(negative.text) != comparable(caption) and negative.text not in (row.get(name) or ()):
-                new[name].append(negative.text)
-                counts[negative.category] += 1
-        if encoded:
-            return {"image": {"bytes": encoded_image(image), "path": None}, "caption": caption, **new}
-        return {"file_name": os.path.relpath(image, output.parent), "caption": caption, **new}
+    def record(number: int, image: Any, row: dict[str, Any]) -> dict[str, Any]:
+        cells: dict[str, Any] = {"caption": rows.captions[number]}
+        if holds_images:
+            cells["image"] = {"bytes": encoded_image(image), "path": None}
+        else:
+            cells["file_name"] = os.path.relpath(image, output.parent)
+        for name in rows.wrong_columns:
+            is_text = name.startswith(_PREFIX) and isinstance(row.get(name), str)
+            cells[name] = [row[name]] if is_text else row.get(name)
+        for kind in kinds:
+            cells[_PREFIX + kind] = list(cells.get(_PREFIX + kind) or [])
+        for rows_of_negatives in negatives:
+            for negative in rows_of_negatives[number]:
+                name = _PREFIX + negative.category
+                is_same = comparable(negative.text) == comparable(rows.captions[number])
+                if not is_same and negative.text not in (row.get(name) or ()):
+                    cells[name].append(negative.text)
+                    counts[negative.category] += 1
+        return cells
 
     def write(path: Path) -> None:
         with pq.ParquetWriter(path, schema) as writer:
-            records = (built(place, *record) for place, record in enumerate(rows.records(given)))
-            while some := list(islice(records, _ROWS)):
-                writer.write_table(pa.Table.from_pylist(some, schema))
+            batch: list[dict[str, Any]] = []
+            for number, (image, row) in enumerate(rows.records(rows.wrong_columns)):
+                batch.append(record(number, image, row))
+                if len(batch) == _ROWS:
+                    writer.write_table(pa.Table.from_pylist(batch, schema))
+                    batch = []
+            writer.write_table(pa.Table.from_pylist(batch, schema))
             facts = {"run": run, "rows": len(rows.captions), "counts": counts}
             writer.add_key_value_metadata({"capreward": json.dumps(facts)})
 

@@ -12,8 +12,6 @@ from pathlib import Path
 from reward.errors import ConfigError
 from reward.judges.wording import JudgePrompt, check_text, fill
 
-# For a model that sees the image, in the categories of LongCapVLCP.
-BENCHMARK_PROMPTS = Path(__file__).with_name("benchmark_prompts.yaml")
 # As JSON escapes, these characters cannot form a control token (<|im_end|>, [INST], <s>) or close a tag.
 _ESCAPED = {character: f"\\u{ord(character):04x}" for character in "<>[]|\u2028\u2029\u0085"}
 

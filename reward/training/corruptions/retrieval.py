@@ -88,19 +88,20 @@ def retrieve_negatives(
         raise DataError(
             "all captions are of one image or text; negatives are captions of other images with other words"
         )
-    own = pd.Series(text).groupby(image).unique()  # the texts that each image rules out
+    texts_of_image = pd.Series(text).groupby(image).unique()
     candidates = keys[first]
     bounds = _bounds(searched, candidates, image, image[first], seed)
     rows = np.full((len(captions), len(BANDS), cap), -1, np.int32)
+    # In blocks of rows, of which all similarities fit into memory; draws depend on the row alone, not on its block.
     block = max(1, _AT_A_TIME // len(candidates))
     for start in range(0, len(captions), block):
         for row, similarity in enumerate(searched[start : start + block] @ candidates.T, start):
-            similarity[own[image[row]]] = -np.inf
+            similarity[texts_of_image[image[row]]] = -np.inf  # what is said of the image itself is not wrong
             rng = random.Random(f"capreward retrieved {seed} {row}")
             for band, (low, high) in enumerate(bounds):
-                places = np.flatnonzero((similarity >= low) & (similarity < high))
-                drawn = rng.sample(range(len(places)), min(cap, len(places)))
-                rows[row, band, : len(drawn)] = first[places[drawn]]
+                texts_of_band = np.flatnonzero((similarity >= low) & (similarity < high))
+                drawn = rng.sample(range(len(texts_of_band)), min(cap, len(texts_of_band)))
+                rows[row, band, : len(drawn)] = first[texts_of_band[drawn]]
     return Retrieved(captions, rows)
 
 
@@ -144,15 +145,19 @@ def _bounds(
 ) -> list[tuple[float, float]]:
     """The similarities that bound each band; the upper ones are no part of it."""
     rng = np.random.default_rng(seed % (1 << 63))
-    rows, places = len(queries), len(candidates)
-    if rows * places <= _SAMPLED_PAIRS:
-        left, right = (part.ravel() for part in np.indices((rows, places)))
+    sizes = (len(queries), len(candidates))
+    if sizes[0] * sizes[1] <= _SAMPLED_PAIRS:
+        left, right = np.indices(sizes).reshape(2, -1)
     else:
-        left, right = rng.integers(rows, size=_SAMPLED_PAIRS), rng.integers(places, size=_SAMPLED_PAIRS)
-    others = image_of_query[left] != image_of_candidate[right]
-    left, right = left[others], right[others]
-    parts = [slice(start, start + 65536) for start in range(0, len(left), 65536)]
-    similarity = np.concatenate([(queries[left[part]] * candidates[right[part]]).sum(axis=1) for part in parts])
+        left = rng.integers(sizes[0], size=_SAMPLED_PAIRS)
+        right = rng.integers(sizes[1], size=_SAMPLED_PAIRS)
+    differ = image_of_query[left] != image_of_candidate[right]
+    left, right = left[differ], right[differ]
+    similarities = []
+    for start in range(0, len(left), 65536):  # all pairs at once would be gigabytes
+        block = slice(start, start + 65536)
+        similarities.append((queries[left[block]] * candidates[right[block]]).sum(axis=1))
+    similarity = np.concatenate(similarities)
     bounds = []
     for low, high in BANDS.values():
         lower, upper = np.quantile(similarity, [low, high]) - 1e-6  # rounding

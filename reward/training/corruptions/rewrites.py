@@ -56,7 +56,7 @@ def rewrite_captions(
     *,
     categories: Collection[str] | None = None,
     prompts: RewritePrompts | None = None,
-    images: Sequence[ImageLike] | None = None,
+    images: Sequence[ImageLike | None] | None = None,
     overwrite: bool = False,
     progress: bool = False,
 ) -> Rewrites:
@@ -93,63 +93,81 @@ def rewrite_captions(
         [Negative(text='Three stars.', category='count')]
     """
     prompts = prompts or load_prompts()
-    wanted = list(prompts.changes) if categories is None else list(dict.fromkeys(categories))
-    if unknown := [name for name in wanted if name not in prompts.changes]:
+    categories = list(dict.fromkeys(prompts.changes if categories is None else categories))
+    unknown = [name for name in categories if name not in prompts.changes]
+    if unknown:
         raise ConfigError(f"unknown categories {', '.join(unknown)}; known: {', '.join(prompts.changes)}")
-    shown: Sequence[ImageLike | None] = [None] * len(captions) if images is None else images
+    if images is None:
+        images = [None] * len(captions)
     # Making a sample of each refuses a caption that says nothing.
-    keys = [_key(CaptionSample(text).candidate, image) for text, image in zip(captions, shown, strict=True)]
+    keys = [_key(CaptionSample(text).candidate, image) for text, image in zip(captions, images, strict=True)]
     run = {"what": "rewrites of captions", "judge": judge.name, "prompts": prompts.digest}
-    failures: list[str] = []
-    with Kept(Path(answers_file), run, overwrite=overwrite, what="answers") as saved:
-        answers = {(line["key"], line["category"]): line for line in saved}
-        missing = {
-            (key, category): (category, caption, image)
-            for category in wanted  # requests with a common beginning follow each other
-            for key, caption, image in zip(keys, captions, shown, strict=True)
-            if (key, category) not in answers
-        }
-        total, items = len(wanted) * len(set(keys)), list(missing.items())
-        with progress_bar(progress, done=total - len(items), total=total, doing="rewriting") as advance:
-            for start in range(0, len(items), _CALL):
-                part = items[start : start + _CALL]
-                found, reasons = _ask([asked for _, asked in part], judge, prompts)
-                lines = [
-                    {"key": key, "category": name, "answer": answer.text, "cut": answer.truncated}
-                    for place, (((key, name), _), answer) in enumerate(zip(part, found, strict=True))
-                    if place not in reasons
-                ]
-                saved.add(lines)
-                answers.update({(line["key"], line["category"]): line for line in lines})
-                failures += reasons.values()
-                advance(len(part), len(reasons))
-    if failures:
-        again = "rewrites have no answer, and are asked for again by the next run; the first"
-        warnings.warn(f"{len(failures)} {again}: {failures[0]}", stacklevel=2)
-    counts: dict[str, Counter[str]] = {category: Counter() for category in wanted}
-    negatives: list[list[Negative]] = [[] for _ in captions]
-    for own, caption, key in zip(negatives, captions, keys, strict=True):
-        for category in wanted:
-            line = answers.get((key, category))
-            text, reason = (None, "failed") if line is None else read_answer(caption, line["answer"], cut=line["cut"])
+    reasons: list[str] = []
+    with Kept(Path(answers_file), run, overwrite=overwrite, what="answers") as store:
+        answers = {(line["key"], line["category"]): line for line in store}
+        requests: dict[tuple[str, str], _Request] = {}
+        for category in categories:  # requests with a common beginning follow each other
+            for key, caption, image in zip(keys, captions, images, strict=True):
+                if (key, category) not in answers:
+                    requests[key, category] = _Request(key, category, caption, image)
+        total = len(categories) * len(set(keys))
+        with progress_bar(progress, done=total - len(requests), total=total, doing="rewriting") as advance:
+            for start in range(0, len(requests), _CALL):
+                batch = list(requests.values())[start : start + _CALL]
+                lines, failures = _ask(batch, judge, prompts)
+                store.add(lines)
+                for line in lines:
+                    answers[line["key"], line["category"]] = line
+                reasons += failures.values()
+                advance(len(batch), len(failures))
+    if reasons:
+        fix = "rewrites have no answer, and are asked for again by the next run; the first"
+        warnings.warn(f"{len(reasons)} {fix}: {reasons[0]}", stacklevel=2)
+    counts: dict[str, Counter[str]] = {category: Counter() for category in categories}
+    negatives: list[list[Negative]] = []
+    for caption, key in zip(captions, keys, strict=True):
+        negatives.append([])
+        for category in categories:
+            answer = answers.get((key, category))
+            if answer is None:
+                counts[category]["failed"] += 1
+                continue
+            text, reason = read_answer(caption, answer["answer"], cut=answer["cut"])
             counts[category][reason or "kept"] += 1
-            own += [] if text is None else [Negative(text, category)]
+            if text is not None:
+                negatives[-1].append(Negative(text, category))
     return Rewrites(negatives, counts)
 
 
+class _Request(NamedTuple):
+    key: str
+    category: str
+    caption: str
+    image: ImageLike | None
+
+
 def _ask(
-    asked: Sequence[tuple[str, str, ImageLike | None]], judge: Judge, prompts: RewritePrompts
-) -> tuple[Sequence[Any], dict[int, str]]:
-    """The answers for (category, caption, image), and {place: reason} of those that there are not."""
+    requests: Sequence[_Request], judge: Judge, prompts: RewritePrompts
+) -> tuple[list[dict[str, Any]], dict[int, str]]:
+    """The answers as lines to keep, and {index: reason} of the requests without one."""
     from reward.judges import Question
     from reward.judges.base import ask
 
-    questions = [Question(prompts.fill(name, text), image, system=prompts.system) for name, text, image in asked]
-    limit = _length_limit([text for _, text, _ in asked])
+    questions = []
+    for request in requests:
+        text = prompts.fill(request.category, request.caption)
+        questions.append(Question(text, request.image, system=prompts.system))
+    limit = _length_limit([request.caption for request in requests])
     answers, failures = ask(judge.generate, questions, max_new_tokens=limit)
-    if len(failures) == len(asked):  # the next call would fail as well
+    if len(failures) == len(requests):  # the next call would fail as well
         raise JudgeError.of(failures, answers)
-    return answers, failures
+    lines = []
+    for index, request in enumerate(requests):
+        if index not in failures:
+            answer = answers[index]
+            line = {"key": request.key, "category": request.category, "answer": answer.text, "cut": answer.truncated}
+            lines.append(line)
+    return lines, failures
 
 
 def _key(caption: str, image: ImageLike | None) -> str:
@@ -189,6 +207,7 @@ def read_answer(caption: str, answer: str, *, cut: bool = False) -> tuple[str | 
         (None, 'unchanged')
     """
     text = _unwrapped(answer)
+    # In this order: an answer that was cut has other faults because of that.
     if cut:
         return None, "cut"
     if is_blank(text):
@@ -207,7 +226,8 @@ def read_answer(caption: str, answer: str, *, cut: bool = False) -> tuple[str | 
 
 def _unwrapped(answer: str) -> str:
     text = caption_in(answer).strip()
-    if fenced := _FENCE.match(text):
+    fenced = _FENCE.match(text)
+    if fenced:
         text = fenced.group(1).strip()
     if text.startswith('"'):
         try:
@@ -216,7 +236,8 @@ def _unwrapped(answer: str) -> str:
             value = None
         if isinstance(value, str):
             return _without_lone_surrogates(value).strip()
-    if inner := _QUOTED.match(text):
+    inner = _QUOTED.match(text)
+    if inner:
         text = inner.group(1).strip()
     # The request showed some characters as escapes, and a model that forgets the quotes may still keep those.
     text = _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text).replace('\\"', '"')

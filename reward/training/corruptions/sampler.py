@@ -6,7 +6,6 @@ import random
 import unicodedata
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from reward.data.samples import check_encodable, is_blank
 from reward.data.tagging import PARTS
@@ -49,49 +48,52 @@ def comparable(text: str) -> str:
 
 
 def draw_negative(
-    caption: str, categories: Collection[str], rng: random.Random, given: Sequence[Negative] | None = None
+    caption: str, categories: Collection[str], rng: random.Random, negatives: Sequence[Negative] | None = None
 ) -> Negative | None:
-    """Draws a wrong caption of a correct one, among those given and the word-level corruptions, with equal chances.
+    """Draws a wrong caption of a correct one, among those of its row and the word-level ones, with equal chances.
 
-    Of those given, a category is drawn first and then one of its negatives, so that thirty retrieved captions do not
-    outweigh one rewrite. A negative that equals the correct caption is never drawn.
+    Of those of its row, a category is drawn first and then one of its negatives, so that thirty retrieved captions do
+    not outweigh one rewrite. A negative that equals the correct caption is never drawn.
 
     Args:
         caption: the correct one.
         categories: only these are drawn.
         rng: where chance comes from.
-        given: wrong captions that there are already; None where there are none of any row.
+        negatives: wrong captions that the data hold; None where they hold none of any row.
 
     Returns:
-        The negative; None if neither source has one.
+        The negative; None if there is none of the categories.
 
     Example:
         >>> draw_negative("A red star.", ["attribute"], random.Random(0), [Negative("A blue star.", "attribute")])
         Negative(text='A blue star.', category='attribute')
     """
-    sources: list[Callable[..., Negative | None]] = [_from_words]
-    if given is not None:
-        sources.append(partial(_from_given, given))
-    for draw in sorted(sources, key=lambda _: rng.expovariate(1)):  # in random order
-        negative = draw(caption, categories, rng)
+    draws: list[Callable[[], Negative | None]] = [lambda: _by_words(caption, categories, rng)]
+    if negatives is not None:
+        draws.append(lambda: _of_row(negatives, caption, categories, rng))
+    for draw in sorted(draws, key=lambda _: rng.expovariate(1)):  # in random order
+        negative = draw()
         if negative is not None:
             return negative
     return None
 
 
-def _from_given(
-    given: Sequence[Negative], caption: str, categories: Collection[str], rng: random.Random
+def _of_row(
+    negatives: Sequence[Negative], caption: str, categories: Collection[str], rng: random.Random
 ) -> Negative | None:
     by_category: dict[str, list[Negative]] = {}
-    for negative in given:
+    for negative in negatives:
         if negative.category in categories and comparable(negative.text) != comparable(caption):
             by_category.setdefault(negative.category, []).append(negative)
-    return rng.choice(by_category[rng.choice(sorted(by_category))]) if by_category else None
+    if not by_category:
+        return None
+    category = rng.choice(sorted(by_category))
+    return rng.choice(by_category[category])
 
 
-def _from_words(caption: str, categories: Collection[str], rng: random.Random) -> Negative | None:
-    names = [name for name in WORD_LEVEL if name in categories]
-    for name in rng.sample(names, len(names)):
+def _by_words(caption: str, categories: Collection[str], rng: random.Random) -> Negative | None:
+    corruptions = [name for name in WORD_LEVEL if name in categories]
+    for name in rng.sample(corruptions, len(corruptions)):
         text = corrupt_words(caption, rng, name)
         if text is not None:
             return Negative(text, name)

@@ -17,7 +17,6 @@ from reward.metrics.fleur.prompt import FleurPrompt
 from reward.metrics.vela.prompts import DEFAULT_PROMPTS
 from reward.metrics.vela.scorer import VelaScorer
 from tests import test_hub
-from tests.reward.cli.test_corrupt import LONG
 from tests.reward.metaeval.arena.made_arenas import BASELINES, TABLE_8, WORDS
 from tests.reward.metaeval.benchmarks.published_layouts import POLARIS, parquet, scores_of_fleur, write_layout
 from tests.reward.metaeval.small_benchmarks import write_files
@@ -85,7 +84,7 @@ FILES: dict[str, Any] = {
     "flickr8k_scores.jsonl": _RATED,
     "foil.jsonl": _TEXTS,
     "mmhe.jsonl": _MMHE,
-    "captions.jsonl": [{"image": "1.png", "caption": LONG}],
+    "captions.jsonl": [{"image": "1.png", "caption": "A red dog lies on grass. " * 15 + "It guards a red ball."}],
     "prompt.yaml": {
         **FleurPrompt.of().to_json(),
         "version": "mine",

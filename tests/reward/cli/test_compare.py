@@ -79,8 +79,6 @@ def scored(run: Run, data: Path, *line: object) -> Path:
     [
         ("-m length", "-m length", "", ""),
         ("-m length -m unigram", "-m unigram -m length", "-m length", ""),
-        ("-m length -m unigram", "-m length", "-m length", ""),
-        ("-m length -m unigram -w length=1,unigram=3", "-m length", "-m length", ""),
         ("-m length --prefix a_", "-m length --prefix b_", "", ""),
         ("-m unigram", "-m unigram", "-m length", ""),  # scored now
         ("-m length -w length=1", "-m length -w length=2", "-m length", ""),  # so is what differs in its settings
@@ -120,18 +118,6 @@ def test_scores_of_an_edited_file_are_not_taken_for_those_of_its_captions(run: R
     assert f"nothing beside {sides[0].name} says which metric" in run("compare", *sides)[1]
 
 
-def test_a_file_without_any_score_is_scored_anew(run: Run, tmp_path: Path) -> None:
-    sides = []
-    for name in "ab":
-        rows = [{"image": image, "caption": "a star", "references": ["star"]} for image in IMAGES]
-        data = write_lines(
-            tmp_path / f"{name}.jsonl", [{**row, "references": []} for row in rows] if name == "a" else rows
-        )
-        sides.append(scored(run, data, "-m", "length", "-m", "unigram"))
-    message = run("compare", *sides, "-m", "unigram", code=1)[1]
-    assert "5 captions of a.-m-length-m-unigram.jsonl and 0 of" in message.replace("--", "-")
-
-
 def test_captions_without_a_score_are_counted_also_when_quiet(run: Run, tmp_path: Path) -> None:
     files = [write_lines(tmp_path / f"{name}.jsonl", []) for name in "ab"]
     for file, rewards in zip(files, ([3, 1, None, 2, 2], [2, None, None, 1, 1]), strict=True):
@@ -140,14 +126,6 @@ def test_captions_without_a_score_are_counted_also_when_quiet(run: Run, tmp_path
     out, err = run("compare", *files, "--json", "-q")
     assert json.loads(out)["rows"][0]["unscored"] == [1, 2]
     assert "1 captions of a.jsonl and 2 of b.jsonl have no score, and do not count" in err
-
-
-def test_a_caption_beside_a_prediction_is_asked_about(run: Run, tmp_path: Path) -> None:
-    rows = [{"image": image, "caption": "a star", "prediction": "star", "reward": 1} for image in IMAGES]
-    file = write_lines(tmp_path / "a.jsonl", rows)
-    message = run("compare", file, f"again={file}", code=1)[1]
-    assert "candidate could be any of caption, prediction: choose one with --candidate-column" in message
-    run("compare", file, f"again={file}", "--candidate-column", "prediction")
 
 
 def test_the_command_prints_a_table_and_writes_one_page(run: Run, tmp_path: Path) -> None:

@@ -1,8 +1,7 @@
-"""`capreward corrupt`, also with --benchmark: from true captions to data that training and `bench` read."""
+"""`capreward corrupt`: from true captions to data that training reads."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from reward.metaeval.benchmarks import load_benchmark
 from reward.registry import metric_spec
 from reward.training.config import TrainingConfig
 from reward.training.rows import load_rows
@@ -20,8 +18,6 @@ from tests.toys.rewriting_server import rewriting_server
 from tests.toys.small_clip import small_clip
 
 pytestmark = pytest.mark.slow
-
-LONG = "A red dog lies on grass. " * 15 + "It guards a red ball."
 
 
 @pytest.fixture
@@ -62,36 +58,3 @@ def test_words_rewrites_and_retrieved_captions_become_rows_to_train_on(run: Run,
     assert parts["train"].counts() == parts["val"].counts() == dict.fromkeys(kinds, 6)
     assert parts["train"].left_out == {"action": 6}
     assert parts["train"][1]["sample"].candidate.startswith("A blue dog")
-
-
-def in_green_at_the_end(caption: str) -> str:
-    return "green".join(caption.rsplit("red", 1))
-
-
-def test_a_benchmark_whose_rewriter_sees_the_images(run: Run, captions: Path) -> None:
-    rows = [{"image": "0.png", "caption": LONG}, {"image": "1.png", "caption": "A sign says red."}]
-    file, folder = write_lines(captions.with_name("long.jsonl"), rows), captions.with_name("made")
-    with rewriting_server(in_green_at_the_end) as (address, asked):
-        line = ["--benchmark", "--judge", f"{address}#m", "--rewrite", "action,scene text", "-o", folder]
-        _, err = run("corrupt", file, *line)
-        assert len(asked) == 3  # no action in a short caption: no error of it could be past token 77
-        assert "image_url" in json.dumps(asked[0])
-        assert "1 left out: caption ends before token 77" in err
-        assert "3 pairs" in err
-        assert "exists already" in run("corrupt", file, *line, code=1)[1]
-    pairs = load_benchmark("longcapvlcp", folder).rows
-    assert [(pair.category, pair.captions[1]) for pair in pairs.itertuples()] == [
-        ("action", in_green_at_the_end(LONG)),
-        ("scene text", in_green_at_the_end(LONG)),
-        ("scene text", "A sign says green."),
-    ]
-
-
-def test_sizes_are_those_that_the_paper_of_beitscore_states(run: Run) -> None:
-    """Its table 1: 222.28 and 674.69 million weights; 83.85 and 296.73 GFLOPs, which are multiplications."""
-    out, _ = run("metrics", "beitscore=base", "beitscore=large", "beitscore", "--size")
-    rows = [[float(cell) for cell in line.split("│")[2:-1]] for line in out.splitlines() if "│ beitscore" in line]
-    assert rows[0][:2] == pytest.approx([222.28, 83.85], rel=1e-3)
-    assert rows[1][:2] == pytest.approx([674.69, 296.73], rel=1e-3)
-    assert 0.1 < rows[0][2] / rows[0][1] < 0.3
-    assert rows[2][0] == 2.28

@@ -7,9 +7,11 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from open_clip import SimpleTokenizer
 
 from reward.backbones.clip_tokens import CLIP_TOKENS, clip_length, first_different_token
 from reward.data.tagging import split_words
+from reward.metaeval import load_benchmark
 from reward.scenes import CATEGORIES, Oracle, Scene, make_pair, make_pair_dataset, render, sample_scene
 from reward.scenes.pairs import SHORT_TOKENS, WORD_LEVEL
 
@@ -104,3 +106,26 @@ def test_rows_do_not_depend_on_one_another_and_share_no_scene_with_others_seeds_
     assert len({row["scene"] for row in found}) == len(found) == 2 * 2 * 2 * 2
     (alone,) = make_pair_dataset(1, 1, long=True, categories=["count"])
     assert alone in found
+
+
+def test_tokens_are_counted_as_open_clip_writes_them() -> None:
+    long = "There is a dog on the sand beside one boat. " * 10 + "Two men carry a net, and a sign says OPEN."
+    late = long.replace("Two men", "Six men")
+    tokenizer = SimpleTokenizer()
+    for correct, incorrect in (("A red star.", "A red stars."), ("One.", "One. Two."), (long, late)):
+        place = first_different_token(correct, incorrect)
+        first, second = (tokenizer([text], context_length=200)[0].tolist() for text in (correct, incorrect))
+        assert place is not None
+        assert (first[:place], first[place] == second[place]) == (second[:place], False)
+    assert clip_length(long) == tokenizer([long], context_length=200)[0].tolist().index(tokenizer.eot_token_id)
+    assert tokenizer([long]).tolist() == tokenizer([late]).tolist()  # a CLIP cannot tell the two captions apart
+
+
+@pytest.mark.parametrize("part", ["short", "long"])
+def test_the_benchmark_of_scenes_holds_the_pairs_of_every_kind(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reward.metaeval.benchmarks.scenes.EACH", 1)  # the whole takes long
+    rows = load_benchmark("scenes-pairs", part=part).rows
+    assert rows["label"].tolist() == [0] * 7
+    assert rows["category"].tolist() == [*CATEGORIES]
+    expected = make_pair_dataset(1, seed=7, long=part == "long", categories=["action"])[0]
+    assert rows["captions"][2] == (expected["correct"], expected["incorrect"])

@@ -1,4 +1,4 @@
-"""Training configurations: presets, files, and settings that are refused."""
+"""Training configurations: layers, files, and settings that are refused."""
 
 from __future__ import annotations
 
@@ -15,19 +15,18 @@ from reward.training.config import make_config, read_config_file
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ({"epochs": True}, "epochs must be a whole number of at least 1, got True"),
-        ({"max_steps": 0}, "max_steps must be a whole number of at least 1, or null, got 0"),
-        ({"learning_rate": float("nan")}, "learning_rate must be a number above 0, got nan"),
-        ({"learning_rate": "1e-4"}, "write 1.0e-4"),
-        ({"warmup_ratio": 1}, r"warmup_ratio must be a number in \[0, 1\), got 1"),
-        ({"precision": "int8"}, "precision must be one of fp32, bf16, fp16, got 'int8'"),
+        ({"epochs": True}, "training config: epochs must be a valid integer, got True"),
+        ({"max_steps": 0}, "max_steps must be greater than or equal to 1, got 0"),
+        ({"learning_rate": float("nan")}, "learning_rate must be a finite number, got nan"),
+        ({"learning_rate": "1e-4"}, "learning_rate must be a valid number, got '1e-4'; YAML .* write 1.0e-4"),
+        ({"warmup_ratio": 1}, "warmup_ratio must be less than 1, got 1"),
+        ({"precision": "int8"}, "precision must be 'fp32', 'bf16' or 'fp16', got 'int8'"),
         ({"categories": ["noun", "noun"]}, "categories must be a list of different names"),
-        ({"learning_rat": 1.0}, "unknown settings learning_rat; known: .*learning_rate"),
-        ({"stages": [1]}, "stages must be a table"),
+        ({"learning_rat": 1.0}, "unknown setting learning_rat; known: .*learning_rate"),
+        ({"stages": [1]}, "stages must be a valid dictionary"),
         ({"stages": {"a": {"model": {}}}}, "stage 'a' cannot set model"),
         ({"stages": {"../a": {}}}, "the name of a stage is a text of letters, digits, _, . and -, got '../a'"),
-        ({"stages": {1: {}}}, "the name of a stage is a text of letters"),
-        ({"stages": {"a": {"epochs": 0}}}, "stage 'a': training config: epochs must be a whole number of at least 1"),
+        ({"stages": {"a": {"epochs": 0}}}, "stage 'a': training config: epochs must be greater than or equal to 1"),
         ({"loss": "bce", "batch_size": 3}, r"batch_size must be divisible by 2 \(two captions per pair\), got 3"),
     ],
 )

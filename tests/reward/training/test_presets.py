@@ -55,15 +55,19 @@ def test_a_preset_has_the_branches_heads_and_adapters_of_its_name(name: str, bac
 
 
 def test_a_trained_paper_is_a_reward_and_goes_on_from_its_adapters(backbones: dict[str, str], tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
     few = {"scenes_train": 2, "scenes_val": 2, "scenes_test": 0, "max_steps": 2, "learning_rate": 1e-2}
     config = small_preset("paper", backbones, **few)
-    train("vela", "scenes", tmp_path / "run", config)
+    start = train("vela", "scenes", first, config)
     row = make_dataset(1, 5)[0]
-    (reward,) = VelaReward(tmp_path / "run", device="cpu")(["What?"], [row["cand"]], image=[row["image"]])
+    (reward,) = VelaReward(first, device="cpu")(["What?"], [row["cand"]], image=[row["image"]])
     assert reward != 0.5  # at which a new head starts
-    with pytest.warns(UserWarning, match="did not help"):
-        train("vela", "scenes", tmp_path / "on", replace(config, learning_rate=1e-12, model={}), init=tmp_path / "run")
-    before, after = weights(tmp_path / "run"), weights(tmp_path / "on")
+    with pytest.warns(UserWarning, match="the training did not help on the part 'val': Kendall's tau-c x 100 was"):
+        result = train("vela", "scenes", second, replace(config, learning_rate=1e-12, model={}), init=first)
+    assert result.before == pytest.approx(start.figures["val"])
+    before, after = weights(first), weights(second)
     assert any(value.any() for key, value in before.items() if "lora_B" in key)
     assert before.keys() == after.keys()
     assert all(torch.allclose(before[key], after[key], atol=1e-8) for key in before)
+    assert (first / "config.json").read_text() == (second / "config.json").read_text()
+    assert f"Went on from the checkpoint `{first}`" in (second / "README.md").read_text()

@@ -18,15 +18,9 @@ from reward.training.config import TrainingConfig
 from reward.training.rows import load_rows
 from tests.toys.json_lines import write_lines
 
-BEITSCORE = metric_spec("beitscore")
 
-
-def load_pairs(*sources: str) -> dict[str, Any]:
-    return load_rows(BEITSCORE, sources, TrainingConfig(loss="bce", test_parts=()))
-
-
-def load_rated(source: str) -> dict[str, Any]:
-    return load_rows(BEITSCORE, [source], TrainingConfig(reference_free_rate=1.0, test_parts=()))
+def load(data: str, **settings: Any) -> dict[str, Any]:
+    return load_rows(metric_spec("beitscore"), [data], TrainingConfig(test_parts=(), **settings))
 
 
 def pictures(folder: Path, *names: str) -> None:
@@ -37,7 +31,7 @@ def pictures(folder: Path, *names: str) -> None:
 
 def test_foils_are_pairs_and_one_image_in_twenty_is_held_out(tmp_path: Path) -> None:
     images = [{"id": number, "file_name": f"COCO_train2014_{number:012}.jpg"} for number in range(60)]
-    pictures(tmp_path / "train2014", *(each["file_name"] for each in images[:-1]))
+    pictures(tmp_path / "train2014", *(image["file_name"] for image in images[:-1]))
     annotations = [
         {"id": number, "image_id": number, "foil": noun == "cat", "caption": f"A {noun} on box {number}."}
         for number in range(60)
@@ -46,7 +40,7 @@ def test_foils_are_pairs_and_one_image_in_twenty_is_held_out(tmp_path: Path) -> 
     whole = json.dumps({"annotations": annotations, "images": images})
     (tmp_path / "foilv1.0_train_2017.json").write_text(whole)
     with pytest.warns(UserWarning, match="foil: 1 rows are left out: no image "):
-        parts = load_pairs(f"foil={tmp_path}")
+        parts = load(f"foil={tmp_path}", loss="bce")
     counts = {part: rows.kinds.count(0) for part, rows in parts.items()}
     assert sum(counts.values()) == 59
     assert 1 <= counts["val"] <= 8
@@ -80,52 +74,36 @@ def pixelprose(folder: Path) -> None:
 @pytest.mark.parametrize("make", [textcaps, localized_narratives, pixelprose], ids=lambda make: make.__name__)
 def test_captions_of_three_data_sets(make: Any, tmp_path: Path) -> None:
     make(tmp_path)
-    parts = load_pairs(f"{make.__name__.replace('_', '-')}={tmp_path}")
+    parts = load(f"{make.__name__.replace('_', '-')}={tmp_path}", loss="bce")
     assert set(parts) == {"train", "val"}
     for rows in parts.values():
         sample = rows[0]["sample"]
-        assert sample.candidate == "A dog runs."
-        assert Path(sample.image).is_file()
-
-
-@pytest.fixture
-def ratings(tmp_path: Path) -> Path:
-    """Published files of three data sets."""
-    pictures(tmp_path / "images", "0.jpg", "SD/1.png")
-    rows = ["image,caption,subset,ratings,rating_2", "x/0.jpg,A dog.,train,1,2", "x/0.jpg,A cat.,val,5,"]
-    (tmp_path / "vicr.csv").write_text("\n".join(rows))
-    entry = {"prompt_id": "1", "img_path": "SD/1.png", "element_score": {}}
-    scores = [{"prompt": f"A dog, number {n}.", "total_score": [3, 4, 5] if n % 2 else [1]} for n in range(60)]
-    (tmp_path / "train_list.json").write_text(json.dumps([entry | own for own in scores]))
-    for part in ("train", "validation"):
-        row = {"imgid": ["0.jpg"], "cand": [f"A dog of {part}."], "refs": [["A."]], "human_score": [0.25]}
-        Dataset.from_dict(row).to_parquet(tmp_path / f"{part}.parquet")
-    return tmp_path
+        assert (sample.candidate, Path(sample.image).is_file()) == ("A dog runs.", True)
 
 
 @pytest.mark.parametrize(
     ("name", "targets", "rows"), [("vicr", {0.125}, 2), ("evalmuse-40k", {0.75, 0.0}, 60), ("polaris", {0.25}, 2)]
 )
-def test_a_caption_s_mean_rating_is_mapped_to_0_to_1(name: str, targets: set[float], rows: int, ratings: Path) -> None:
-    parts = load_rated(f"{name}={ratings}")
+def test_a_caption_s_mean_rating_is_mapped_to_0_to_1(name: str, targets: set[float], rows: int, tmp_path: Path) -> None:
+    pictures(tmp_path / "images", "0.jpg", "SD/1.png")
+    lines = ["image,caption,subset,ratings,rating_2", "x/0.jpg,A dog.,train,1,2", "x/0.jpg,A cat.,val,5,"]
+    (tmp_path / "vicr.csv").write_text("\n".join(lines))
+    entry = {"prompt_id": "1", "img_path": "SD/1.png", "element_score": {}}
+    scores = [{"prompt": f"A dog, number {n}.", "total_score": [3, 4, 5] if n % 2 else [1]} for n in range(60)]
+    (tmp_path / "train_list.json").write_text(json.dumps([entry | score for score in scores]))
+    for part in ("train", "validation"):
+        row = {"imgid": ["0.jpg"], "cand": [f"A dog of {part}."], "refs": [["A."]], "human_score": [0.25]}
+        Dataset.from_dict(row).to_parquet(tmp_path / f"{part}.parquet")
+    parts = load(f"{name}={tmp_path}", reference_free_rate=1.0)
     assert {row["target"] for row in parts["train"]} == targets
     assert len(parts["train"]) + len(parts["val"]) == rows
     assert all(Path(row["sample"].image).is_file() for part in parts.values() for row in part)
 
 
-def test_columns_and_parts_as_the_hub_names_them(tmp_path: Path) -> None:
-    row = {"img": [Image.new("RGB", (8, 8))], "refs": [["A."]], "cand": ["A dog."], "human_score": [0.5]}
-    for part in ("train", "validation"):
-        Dataset.from_dict(row).to_parquet(tmp_path / "data" / f"{part}-00000-of-00001.parquet")
-    [row] = load_rated(str(tmp_path))["val"]
-    assert row["target"] == 0.5
-    assert row["sample"].image["bytes"][:4] == b"\x89PNG"  # encoded still
-
-
 def test_what_is_missing_is_told(tmp_path: Path) -> None:
     (tmp_path / "vicr.csv").write_text("image,caption,ratings\nx/0.jpg,A dog.,1\n")
     with pytest.raises(DataError, match=r"vicr: no image is there, not even .*0\.jpg"):
-        load_rated(f"vicr={tmp_path}")
+        load(f"vicr={tmp_path}")
     pictures(tmp_path / "images", "0.jpg")
     with pytest.raises(DataError, match="the same rows to train on and to stop by"):
-        load_rated(f"vicr={tmp_path}")
+        load(f"vicr={tmp_path}")

@@ -57,7 +57,7 @@ def test_split_per_aspect_column_per_aspect_and_the_plain_score_mean_the_same() 
 def test_one_score_takes_every_rating_of_any_aspect_unless_it_is_rated_itself() -> None:
     one = SPEC.with_aspects(["overall"])
     of_aspects = {"val.desc": rows(score=[0.0, 0.5, 1.0]), "val.flu": rows(score=[1.0, 0.25, 0.0])}
-    assert targets(judged(of_aspects, spec=one)) == [(0, score) for score in (0, 0.5, 1, 1, 0.25, 0)]
+    assert [target for _, target in targets(judged(of_aspects, spec=one))] == [0, 0.5, 1, 1, 0.25, 0]
     both = {"val": rows(overall=[0.5] * 3, fluency=[0.0] * 3)}
     assert targets(judged(both, spec=one)) == [(0, 0.5)] * 3
 
@@ -93,8 +93,10 @@ def test_without_references_none_need_be_there_and_one_text_is_one_reference() -
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"cand": None, "refs": None}, "'val.desc' lacks the columns refs, cand"),
-        ({"image": None}, r"lacks the columns image \(or file_name\)"),
+        (
+            {"cand": None, "refs": None, "image": None},
+            r"'val.desc' lacks the columns refs, cand, image \(or file_name\)",
+        ),
         ({"score": [0.0, 1.5, 1.0]}, r"row 1: score must be a number in \[0, 1\], got 1.5"),
         ({"score": [True, False, True]}, "row 0: score must be a number"),
         ({"cand": ["a", "  ", "c"]}, "row 1: candidate is empty"),

@@ -59,5 +59,5 @@ def test_a_stage_starts_from_the_weights_that_the_last_one_kept_and_may_have_dat
 def test_a_mistake_in_the_last_stage_shows_at_once_and_leaves_the_folder_free(tmp_path: Path) -> None:
     taste = small_beitscore(stages={**TWO, "2": {"loss": "bce", "categories": ["taste"]}})
     with pytest.raises(DataError, match="no errors of the kinds taste"):
-        train("beitscore", "scenes", tmp_path / "run", taste)
-    assert list((tmp_path / "run").iterdir()) == []
+        train("beitscore", "scenes", tmp_path, taste)
+    assert list(tmp_path.iterdir()) == []

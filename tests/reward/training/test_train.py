@@ -112,21 +112,20 @@ def test_training_stops_by_tau_c_and_keeps_the_best(tmp_path: Path, monkeypatch:
         ({"model": {"aspects": "relevance"}}, "aspects must be a list of different names"),
         ({"loss": "bce"}, "vela cannot be trained with the loss bce; known: mse, l1"),
         ({"precision": "fp16"}, "needs a CUDA device"),
+        ({}, "cannot write to the output folder"),
     ],
 )
-def test_bad_settings_are_refused_and_the_folder_stays_free(
+def test_what_cannot_be_trained_is_refused_and_the_folder_stays_free(
     settings: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with pytest.raises(ConfigError, match=message):
-        train("vela", "scenes", tmp_path / "run", small_config(**settings))
+    folder = tmp_path / "run"
+    if not settings:  # there is a file where a folder should be
+        folder.write_text("mine")
+        folder = folder / "in it"
+    with pytest.raises((ConfigError, OutputError), match=message):
+        train("vela", "scenes", folder, small_config(**settings))
     assert not list(tmp_path.rglob("*.*"))
-
-
-def test_an_output_that_cannot_be_a_folder_is_told(tmp_path: Path) -> None:
-    (tmp_path / "notes").write_text("mine")
-    with pytest.raises(OutputError, match="cannot write to the output folder"):
-        train("vela", "scenes", tmp_path / "notes" / "run", small_config())
 
 
 def out_of_memory(*_: Any) -> None:

@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from reward.errors import ConfigError, JudgeError, OutputError
@@ -57,13 +56,9 @@ def test_answers_of_other_prompts_or_judge_are_refused(path: Path, tmp_path: Pat
     rewrite_captions(CAPTIONS, ScriptedJudge(in_blue), path, categories=["noun"])
     with pytest.raises(OutputError, match="judge was 'scripted', now 'other'"):
         rewrite_captions(CAPTIONS, ScriptedJudge(in_blue, name="other"), path)
-    bold = {**load_prompts().changes, "noun": "Replace a noun. Be bold."}
-    mine = prompts_with(tmp_path, bold)
+    mine = prompts_with(tmp_path, {**load_prompts().changes, "noun": "Replace a noun. Be bold."})
     with pytest.raises(OutputError, match="prompts was"):
         rewrite_captions(CAPTIONS, ScriptedJudge(in_blue), path, prompts=mine)
-    judge = RecordingJudge(in_blue)
-    rewrite_captions(CAPTIONS, judge, path, prompts=mine, categories=["noun"], overwrite=True)
-    assert len(judge.asked) == 40
 
 
 def test_failed_questions_are_warned_of_and_asked_again(path: Path) -> None:
@@ -88,8 +83,7 @@ def test_a_judge_that_fails_on_everything_stops_the_run(path: Path) -> None:
     judge = RecordingJudge(answer)
     with pytest.raises(JudgeError, match="server down"):
         rewrite_captions(CAPTIONS, judge, path)
-    assert len(judge.asked) == 32  # one call's worth
-    assert not path.exists()
+    assert (len(judge.asked), path.exists()) == (32, False)  # one call's worth
 
 
 def test_the_length_limit_grows_with_the_caption_and_cut_answers_are_none(path: Path) -> None:
@@ -124,7 +118,7 @@ ESCAPED = "A \\u003cb\\u003e sign \\u005bblue\\u005d lies."
 
 
 @pytest.mark.parametrize(
-    ("caption", "answer", "negative"),
+    ("caption", "answer", "expected"),
     [
         (CAPTION, EDITED, EDITED),
         (CAPTION, f"```json\n{json.dumps(EDITED)}\n```", EDITED),
@@ -137,19 +131,19 @@ ESCAPED = "A \\u003cb\\u003e sign \\u005bblue\\u005d lies."
         ("两颗红色的星星。", "三颗红色的星星。", "三颗红色的星星。"),
         ("A <b> sign [red] lies.", f'"{ESCAPED}"', "A <b> sign [blue] lies."),
         ("A <b> sign [red] lies.", ESCAPED, "A <b> sign [blue] lies."),
+        (CAPTION, '""', None),
+        (CAPTION, "<think>Hmm, let me", None),
+        (CAPTION, '"\\ud83d half"', None),
     ],
 )
-def test_ways_to_answer(caption: str, answer: str, negative: str) -> None:
-    assert read_answer(caption, answer) == (negative, "")
+def test_ways_to_answer(caption: str, answer: str, expected: str | None) -> None:
+    assert read_answer(caption, answer) == ((expected, "") if expected else (None, "empty"))
     assert read_answer(caption, answer, cut=True) == (None, "cut")
 
 
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        ('""', "empty"),
-        ("<think>Hmm, let me", "empty"),
-        ('"\\ud83d half"', "empty"),
         (json.dumps(CAPTION), "unchanged"),
         (f"'{CAPTION.upper()}' \n", "unchanged"),
         (f"{EDITED}\n\nI changed the colour.", "lines"),
@@ -175,7 +169,7 @@ TEMPLATE = (
 )
 
 
-def test_a_text_only_language_model_writes_greedily_without_thinking_and_sees_nothing(tmp_path: Path) -> None:
+def test_a_text_only_language_model_writes_greedily_without_thinking(tmp_path: Path) -> None:
     tokens = byte_tokenizer()
     tokens.chat_template = TEMPLATE
     torch.manual_seed(0)
@@ -183,14 +177,9 @@ def test_a_text_only_language_model_writes_greedily_without_thinking_and_sees_no
     LlamaForCausalLM(LlamaConfig(**sizes, initializer_range=0.3)).save_pretrained(tmp_path)
     tokens.save_pretrained(tmp_path)
     judge = LocalJudge.from_pretrained(tmp_path, device="cpu")
-    questions = [Question(f"Edit this: {text}", system="You edit.") for text in ("a star", "two green rings")]
-    answers = judge.generate(questions, max_new_tokens=12)
-    for question, answer in zip(questions, answers, strict=True):
-        turns = ("system\nYou edit.", f"user\n{question.text}")
-        prompt = "".join(f"<|im_start|>{turn}<|im_end|>\n" for turn in turns) + "<|im_start|>assistant\n"
-        ids = tokens(prompt, return_tensors="pt")
-        written = judge.model.generate(**ids, max_new_tokens=12, do_sample=False)[0, ids["input_ids"].shape[1] :]
-        assert answer.text == tokens.decode(written, skip_special_tokens=True)
-    assert answers[0].text != answers[1].text
-    with pytest.raises(JudgeError, match="reads no images"):
-        judge.generate([Question("What is it?", image=Image.new("RGB", (8, 8)))])
+    [answer] = judge.generate([Question("Edit this: a star", system="You edit.")], max_new_tokens=12)
+    turns = ("system\nYou edit.", "user\nEdit this: a star")
+    prompt = "".join(f"<|im_start|>{turn}<|im_end|>\n" for turn in turns) + "<|im_start|>assistant\n"
+    ids = tokens(prompt, return_tensors="pt")
+    continued = judge.model.generate(**ids, max_new_tokens=12, do_sample=False)[0, ids["input_ids"].shape[1] :]
+    assert answer.text == tokens.decode(continued, skip_special_tokens=True)

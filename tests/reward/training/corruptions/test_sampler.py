@@ -33,8 +33,5 @@ def test_only_the_categories_asked_for_and_possible_are_drawn() -> None:
     assert drawn == {"repeat_noun", "repeat_verb", "shuffle_words"}
     assert {draw(seed, "🐶", given=[Negative("A cat.", "noun")]).text for seed in range(10)} == {"A cat."}
     assert draw(0, "🐶", given=[]) is None
-
-
-def test_the_caption_itself_is_never_drawn_whatever_its_case_blanks_and_quotes() -> None:
-    given = [Negative('"a  STAR."', "noun"), Negative("A ring.", "noun")]
-    assert {draw(seed, "A star.", ["noun"], given).text for seed in range(20)} == {"A ring."}
+    same = [Negative('"a  STAR."', "noun"), Negative("A ring.", "noun")]  # the first is the caption itself
+    assert {draw(seed, "A star.", ["noun"], same).text for seed in range(20)} == {"A ring."}
