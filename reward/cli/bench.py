@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +10,7 @@ import typer
 
 from reward.cli import options, terminal
 from reward.cli.chosen import Metrics, Settings, read_metrics
-from reward.cli.reports import report_figures
+from reward.cli.summaries import print_report
 
 if TYPE_CHECKING:
     from reward.metaeval.bench import BenchTable
@@ -130,7 +129,7 @@ def bench(
         _print_list(figures.json)
         return
     from reward.metaeval.bench import run_bench
-    from reward.metaeval.report import check_report, is_file
+    from reward.report.page import check_report, is_file
 
     console = terminal.console(stderr=True)
 
@@ -225,18 +224,14 @@ def _reproduce(
     output: Path | None,
     scoring: dict[str, Any],
 ) -> None:
-    from reward.metaeval.report import versions, write_pages
     from reward.metaeval.reproduce import reproduce
+    from reward.report.bench import reproduction_report
 
     del scoring["references"]  # as the figures have them
     with terminal.stdout_kept_clean():
         reproduction = reproduce(names, images=selection.images, **scoring)
-    values = {"command": terminal.command_line(), "versions": versions(), "seed": 0, "resamples": 1}
-    values |= reproduction.to_json()
-    grids, notes = list(reproduction.grids()), [reproduction.summary()]
-    heading = "Published figures, and what came out"
-    write = None if output is None else partial(write_pages, output, "reproduce", heading, values, grids, notes, [])
-    report_figures(values, grids, notes, write, json=figures.json, quiet=figures.quiet)
+    report = reproduction_report(reproduction, command=terminal.command_line())
+    print_report(report, output, json=figures.json, quiet=figures.quiet, notes=report.notes)
     if not reproduction.compared:
         raise typer.Exit(1)
 
@@ -269,19 +264,18 @@ def _print(
     figures: options.FigureOptions,
     output: Path | None,
 ) -> None:
-    from reward.metaeval import bench_report
+    from reward.report.bench import bench_report
 
-    values = bench_report.to_json(
+    report = bench_report(
         tables,
         command=terminal.command_line(),
         seed=selection.seed,
         resamples=selection.resamples,
         references=not figures.no_references,
     )
-    failed = [row for table in tables for row in table.rows if row.errors]
-    notes = bench_report.notes(tables, resamples=selection.resamples) if failed or not figures.quiet else ()
-    write = None if output is None else partial(bench_report.write_report, output, tables, values)
-    report_figures(values, bench_report.grids(tables), notes, write, json=figures.json, quiet=figures.quiet)
+    has_errors = any(row.errors for table in tables for row in table.rows)
+    notes = report.notes if has_errors or not figures.quiet else []  # what went wrong is said also when quiet
+    print_report(report, output, json=figures.json, quiet=figures.quiet, notes=notes)
 
 
 def _print_list(json: bool) -> None:

@@ -17,7 +17,7 @@ import typer
 from reward.cli import options
 from reward.cli.chosen import MetricOptions, Weights, parse_weights
 from reward.cli.engines import EngineOptions
-from reward.cli.reports import print_usage, report_scores
+from reward.cli.summaries import print_summary, print_usage
 from reward.cli.terminal import console, stdout_kept_clean
 
 Data = Annotated[
@@ -159,7 +159,7 @@ def score(
         sources = metrics.chosen()
         summary = work(data, output, scorer=sources, **arguments)
         print_usage([usage for source in sources for usage in source.usages], quiet=run.quiet)
-        report_scores(summary, quiet=run.quiet, what="scored")
+        print_summary(summary, quiet=run.quiet, what="scored")
 
 
 def rerank(
@@ -251,7 +251,7 @@ def _run(
     done = "scored" if made == "scores" else "reranked"
     if arguments["drop_images"] and not run.quiet:
         console(stderr=True).print("pictures inside the data are left out of the output (--drop-images)")
-    report_scores(summary, quiet=run.quiet, what=done, shows_rows=output is None and data != "-")
+    print_summary(summary, quiet=run.quiet, what=done, shows_rows=output is None and data != "-")
 
 
 @contextmanager

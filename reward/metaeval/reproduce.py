@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import Any
@@ -21,9 +21,7 @@ from reward.metaeval.published import (
     compare_published,
     is_published,
     published_figures,
-    published_grid,
 )
-from reward.metaeval.report import Grid
 from reward.registry import MetricSource
 
 EVERY = "ALL"
@@ -57,15 +55,6 @@ class Reproduction:
         came = Counter(each.verdict for _, _, each in self.compared)
         other = f"{self.total - len(self.compared)} not run"
         return f"{self.total} published figures: {came['reproduced']} reproduced, {came['differs']} differ, {other}"
-
-    def grids(self) -> Iterator[Grid]:
-        """The figures that ran, and what the others lack."""
-        if self.compared:
-            yield published_grid(self.compared)
-        for what in (WEIGHTS, DATA):
-            rows = [(name, str(number), lacks) for (kind, name, lacks), number in self.missing.items() if kind == what]
-            if rows:
-                yield Grid(f"Not run, for want of the {what}", (what, "figures", "what is missing"), tuple(rows))
 
     def to_json(self) -> dict[str, Any]:
         """All of it as plain values."""

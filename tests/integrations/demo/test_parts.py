@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from PIL import Image
+from reward.metaeval.report import BEST
 
 from integrations.demo import captioner, quality
 from integrations.demo.quality import CLAIMS, MEASURES, compare_systems, judge_captions, make_examples, mean_quality
@@ -17,7 +18,6 @@ from integrations.hf_generate.best_of_n import RatedCandidates
 from reward import MetricReward, load_scorer
 from reward.decoding.selection import rate_candidates
 from reward.metaeval import Interval
-from reward.metaeval.report import BEST
 from reward.scenes import Action, Oracle, Sign, describe, drop_facts, make_error, render, sample_scene
 
 SCENES = [sample_scene(random.Random(f"demo parts {index}")) for index in range(12)]

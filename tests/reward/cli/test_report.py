@@ -11,13 +11,13 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from reward.metaeval.bench_report import to_json, write_report
+from reward.metaeval.report import check_report
+from reward.metaeval.scored import read_scored
 
 from reward.errors import DataError, OutputError
 from reward.metaeval.bench import run_bench
-from reward.metaeval.bench_report import to_json, write_report
 from reward.metaeval.benchmarks import load_benchmark
-from reward.metaeval.report import check_report
-from reward.metaeval.scored import read_scored
 from reward.registry import MetricSource
 from tests.reward.cli.conftest import Run
 from tests.reward.metaeval.small_benchmarks import write_pairs, write_rated

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from reward.metaeval.bench_report import grids, notes, to_json, write_report
 
 from reward.errors import DataError
 from reward.metaeval.bench import BenchRow, BenchTable, default_metrics, run_bench
-from reward.metaeval.bench_report import grids, notes, to_json, write_report
 from reward.metaeval.benchmarks import Benchmark, load_benchmark
 from reward.metaeval.difference import compare, holm
 from reward.metaeval.evaluation import evaluate

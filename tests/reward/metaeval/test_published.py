@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from reward.metaeval.bench_report import grids, to_json
 
 from reward.errors import DataError, UnknownMetricError
 from reward.metaeval.bench import run_bench
-from reward.metaeval.bench_report import grids, to_json
 from reward.metaeval.benchmarks import Benchmark, benchmark_spec, list_benchmarks, load_benchmark
 from reward.metaeval.evaluation import evaluate
 from reward.metaeval.published import Compared, Figure, compare_published, is_published, published_figures

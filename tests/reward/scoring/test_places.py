@@ -13,13 +13,13 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from reward.metaeval.scored import write_scored_report
 
 from reward.checkpoints import fingerprints
 from reward.checkpoints.fingerprints import fingerprint_file, hash_file
 from reward.checkpoints.store import Store
 from reward.cli import terminal
 from reward.errors import OutputError
-from reward.metaeval.scored import write_scored_report
 from reward.scoring import score_dataset
 from reward.scoring.readers import open_source
 from reward.training.tables import _load

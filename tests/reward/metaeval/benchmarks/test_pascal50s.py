@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from reward.metaeval.bench_report import notes
 
 from reward.errors import DataError
 from reward.metaeval import Benchmark, evaluate, load_benchmark, run_bench, score_benchmark
-from reward.metaeval.bench_report import notes
 from reward.metaeval.benchmarks.score_files import add_scores
 from reward.registry import MetricSource
 from tests.reward.metaeval.benchmarks.published_layouts import scores_of_fleur, write_layout
