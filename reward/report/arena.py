@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import pandas as pd
@@ -17,7 +18,7 @@ from reward.metaeval.arena.voters import Voter
 from reward.metaeval.benchmarks.items import OVERALL
 from reward.metaeval.bootstrap import Interval
 from reward.report.page import Report
-from reward.report.tables import Grid, few_images, percent
+from reward.report.tables import Grid, column_grid, few_images, interval_grid, percent
 
 Correlations: TypeAlias = Mapping[str, Mapping[str, Mapping[str, Interval]]]  # {voter: {method: {kind: correlation}}}
 _METHODS = {ELO: "Elo", BRADLEY_TERRY: "B-T", SCORE: "score"}
@@ -120,45 +121,47 @@ def _ratings_grid(voter: str, ratings: Mapping[str, pd.DataFrame]) -> Grid:
 
 
 def _agreement_grid(result: ArenaResult) -> Grid:
-    levels = dict.fromkeys(level for agreement in result.agreement.values() for level in agreement.levels)
-    columns = [OVERALL, *(level for level in levels if level != OVERALL)]
-    methods = [ELO, BRADLEY_TERRY] if result.ranking is None else []  # a fixed ranking has a table of its own
-    rows = []
+    """Agreement at each level and over all, ties, correlations of the rankings, and mean bias of each voter."""
+    columns: dict[str, dict[str, str]] = {OVERALL: {}}
     for name, agreement in result.agreement.items():
-        cells = [name, *(percent(agreement.levels.get(level)) for level in columns)]
-        cells.append(f"{100 * agreement.ties:.1f} / {100 * agreement.human_ties:.1f}")
-        rows.append([*cells, *_correlation_cells(agreement.ranking, methods), f"{100 * agreement.mean_bias:.1f}"])
-    heads = ["", *columns, "ties", *_correlation_heads(methods), "mean |bias|"]
-    return Grid("Agreement with people, x 100", heads, rows)
+        for level, interval in agreement.levels.items():
+            columns.setdefault(level, {})[name] = percent(interval)
+    methods = [ELO, BRADLEY_TERRY] if result.ranking is None else []  # a fixed ranking has a table of its own
+    for column in ("ties", *_correlations({}, methods), "mean |bias|"):
+        columns[column] = {}
+    for name, agreement in result.agreement.items():
+        columns["ties"][name] = f"{100 * agreement.ties:.1f} / {100 * agreement.human_ties:.1f}"
+        for column, correlation in _correlations(agreement.ranking, methods).items():
+            columns[column][name] = percent(correlation)
+        columns["mean |bias|"][name] = f"{100 * agreement.mean_bias:.1f}"
+    return column_grid("Agreement with people, x 100", columns)
 
 
 def _bias_grid(result: ArenaResult) -> Grid:
-    rows = []
-    for name in result.order:
-        biases = [agreement.bias.get(name) for agreement in result.agreement.values()]
-        if any(bias is not None for bias in biases):
-            rows.append([name, *(percent(bias, sign="+") for bias in biases)])
-    return Grid("Bias for each model, x 100", ("", *result.agreement), rows)
+    rows: dict[str, dict[str, Interval]] = {}
+    for model in result.order:
+        for voter, agreement in result.agreement.items():
+            if model in agreement.bias:
+                rows.setdefault(model, {})[voter] = agreement.bias[model]
+    signed = partial(percent, sign="+")
+    return interval_grid("Bias for each model, x 100", rows, result.agreement, cell=signed)
 
 
 def _correlation_grid(correlations: Correlations) -> Grid:
     """Correlations of each voter's rankings with the fixed one."""
     methods = [method for method in _METHODS if any(method in row for row in correlations.values())]
-    rows = [[name, *_correlation_cells(row, methods)] for name, row in correlations.items()]
-    return Grid("Correlation with the fixed ranking, x 100", ["", *_correlation_heads(methods)], rows)
+    rows = {name: _correlations(row, methods) for name, row in correlations.items()}
+    columns = _correlations({}, methods)
+    return interval_grid("Correlation with the fixed ranking, x 100", rows, columns)
 
 
-def _correlation_heads(methods: Sequence[str]) -> Iterator[str]:
+def _correlations(ranking: Mapping[str, Mapping[str, Interval]], methods: Sequence[str]) -> dict[str, Interval | None]:
+    """{head of a column: correlation}, None where it could not be computed."""
+    columns = {}
     for method in methods:
-        yield f"{SPEARMAN.capitalize()} ({_METHODS[method]})"
-        yield f"{KENDALL.capitalize()} ({_METHODS[method]})"
-
-
-def _correlation_cells(correlations: Mapping[str, Mapping[str, Interval]], methods: Sequence[str]) -> Iterator[str]:
-    for method in methods:
-        of_method = correlations.get(method, {})
-        yield percent(of_method.get(SPEARMAN))
-        yield percent(of_method.get(KENDALL))
+        for kind in (SPEARMAN, KENDALL):
+            columns[f"{kind.capitalize()} ({_METHODS[method]})"] = ranking.get(method, {}).get(kind)
+    return columns
 
 
 def _auto_grid(title: str, scores: Sequence[Mapping[str, Any]]) -> Grid:

@@ -9,7 +9,7 @@ from typing import Any
 from reward.metaeval.audit.run import Audit
 from reward.report.page import Report
 from reward.report.plots import bar_plot
-from reward.report.tables import Grid, few_images, percent
+from reward.report.tables import Grid, column_grid, few_images, percent
 
 _SHORT = 160  # characters of an example in a note
 
@@ -44,33 +44,28 @@ def audit_report(audit: Audit, *, command: str) -> Report:
 
 def _attack_grid(audit: Audit) -> Grid:
     """Share of captions where the attacked one wins, in percent with its interval, and in brackets the mean change."""
-    rows = []
-    for name in dict.fromkeys(name for metric in audit.metrics.values() for name in metric.findings):
-        captions = 0
-        cells = []
-        for metric in audit.metrics.values():
-            finding = metric.findings.get(name)
-            if finding is None:
-                cells.append("-")
-                continue
-            captions = max(captions, finding.captions)
-            cells.append(f"{percent(finding.wins)} ({finding.change.value:+.3f})")
-        rows.append([name, str(captions), *cells])
-    heads = ("attack", "captions", *audit.metrics)
-    return Grid("Attacked captions that win, in % (mean change of the reward)", heads, rows)
+    captions: dict[str, int] = {}
+    columns: dict[str, dict[str, str]] = {"captions": {}}
+    for label, metric in audit.metrics.items():
+        columns[label] = {}
+        for name, finding in metric.findings.items():
+            captions[name] = max(captions.get(name, 0), finding.captions)
+            columns["captions"][name] = str(captions[name])
+            columns[label][name] = f"{percent(finding.wins)} ({finding.change.value:+.3f})"
+    title = "Attacked captions that win, in % (mean change of the reward)"
+    return column_grid(title, columns, head="attack")
 
 
 def _level_grid(audit: Audit) -> Grid:
     """Mean rewards of captions as they are and of captions that say nothing, and the length bias."""
-    metrics = audit.metrics.values()
-    rows = [["the captions as they are", *(f"{metric.mean:.3f}" for metric in metrics)]]
-    for text in dict.fromkeys(text for metric in metrics for text in metric.nothing):
-        cells = [f"{metric.nothing[text]:.3f}" if text in metric.nothing else "-" for metric in metrics]
-        rows.append([repr(text), *cells])
-    if any(metric.longer is not None for metric in metrics):
-        name = "the longer of two captions with the same facts wins, %"
-        rows.append([name, *(percent(metric.longer) for metric in metrics)])
-    return Grid("Mean reward of captions that say nothing", ("caption", *audit.metrics), rows)
+    columns: dict[str, dict[str, str]] = {}
+    for label, metric in audit.metrics.items():
+        columns[label] = {"the captions as they are": f"{metric.mean:.3f}"}
+        for text, reward in metric.nothing.items():
+            columns[label][repr(text)] = f"{reward:.3f}"
+        if metric.longer is not None:
+            columns[label]["the longer of two captions with the same facts wins, %"] = percent(metric.longer)
+    return column_grid("Mean reward of captions that say nothing", columns, head="caption")
 
 
 def _notes(audit: Audit) -> Iterator[str]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
+
+import pandas as pd
 
 from reward.metaeval.bench import BenchRow, BenchTable
 from reward.metaeval.benchmarks import BenchmarkSpec
@@ -18,7 +19,7 @@ from reward.metaeval.published import Compared
 from reward.metaeval.reproduce import DATA, WEIGHTS, Reproduction
 from reward.report.page import Report
 from reward.report.plots import bar_plot
-from reward.report.tables import SIGNIFICANT, Grid, few_images, milliseconds, percent
+from reward.report.tables import SIGNIFICANT, Grid, column_grid, few_images, interval_grid, milliseconds, percent
 
 # What the JSON of a row has of an evaluation, and where there is none.
 _FIGURES: dict[str, Any] = {"estimates": {}, "details": {}, "ties": None, "tie_rule": None, "counts": {}}
@@ -76,9 +77,8 @@ def _all_grids(tables: Sequence[BenchTable], *, with_details: bool) -> list[Grid
         grids.append(_table_grid(table))
         if table.raters is not None:
             agreement = table.raters.agreement
-            rows = [(name, *map(percent, intervals.values())) for name, intervals in agreement.items()]
-            heads = ("", *next(iter(agreement.values())))
-            grids.append(Grid(f"{table.title}: tau x 100 with the mean of all raters but one", heads, rows))
+            title = f"{table.title}: tau x 100 with the mean of all raters but one"
+            grids.append(interval_grid(title, agreement, next(iter(agreement.values()))))
         if table.threshold is not None:
             grids += _failure_grids(table, table.threshold, listed=with_details)
         if with_details:
@@ -141,59 +141,45 @@ def _star(row: BenchRow) -> str:
 
 def _statistics_grid(table: BenchTable) -> list[Grid]:
     """All statistics of each aspect, or of all pairs together; none if there is only one statistic."""
-    details = {row.metric.label: row.evaluation.details for row in table.rows if row.evaluation is not None}
-    if not details:
+    columns: dict[str, dict[str, str]] = {}
+    aspects = list(table.benchmark.aspects)
+    for row in table.rows:
+        if row.evaluation is None:
+            continue
+        details = row.evaluation.details
+        aspects = aspects or list(details)[-1:]
+        for aspect in aspects:
+            for statistic, value in details[aspect].items():
+                name = statistic.replace("_", "-")
+                head = f"{aspect} {name}" if len(aspects) > 1 else name
+                columns.setdefault(head, {})[row.metric.label] = f"{100 * value:.1f}"
+    if len(columns) <= len(aspects):
         return []
-    first = next(iter(details.values()))
-    columns = table.benchmark.aspects or list(first)[-1:]
-    statistics = []
-    heads = [""]
-    for column in columns:
-        for statistic in first[column]:
-            statistics.append((column, statistic))
-            name = statistic.replace("_", "-")
-            heads.append(f"{column} {name}" if len(columns) > 1 else name)
-    if len(statistics) == len(columns):
-        return []
-    rows = []
-    for label, values in details.items():
-        rows.append([label, *(f"{100 * values[column][statistic]:.1f}" for column, statistic in statistics)])
-    whole = "" if table.benchmark.aspects else f" of {columns[0]}"
-    return [Grid(f"{table.title}: all statistics{whole} x 100", heads, rows)]
+    whole = "" if table.benchmark.aspects else f" of {aspects[0]}"
+    return [column_grid(f"{table.title}: all statistics{whole} x 100", columns)]
 
 
 def _failure_grids(table: BenchTable, threshold: float, *, listed: bool) -> list[Grid]:
     """Numbers and shares of scores far from the mean rating, and with `listed` each, for people to sort into kinds."""
     scores = _scores(table)
-    distant = failures(table.benchmark, scores, threshold)
-    counts, totals = _count(distant), _count(failures(table.benchmark, scores))
-    columns = (*table.benchmark.aspects, "all")
-    rows = []
-    for label in scores:
-        cells = [label]
-        for column in columns:
-            count, total = counts[label, column], totals[label, column]
-            cells.append(f"{count} ({100 * count / total:.1f} %)" if total else "-")
-        rows.append(cells)
+    facts = ["row", "aspect", "image", "rating", "score", "candidate"]
+    distant = pd.DataFrame(failures(table.benchmark, scores, threshold), columns=facts)
+    scored = pd.DataFrame(failures(table.benchmark, scores), columns=facts)
+    columns: dict[str, dict[str, str]] = {}
+    for column in (*table.benchmark.aspects, "all"):
+        counts = distant.loc[distant["aspect"].eq(column) | (column == "all"), "row"].value_counts()
+        totals = scored.loc[scored["aspect"].eq(column) | (column == "all"), "row"].value_counts()
+        columns[column] = dict.fromkeys(scores, "-")
+        for label, total in totals.items():
+            count = counts.get(label, 0)
+            columns[column][str(label)] = f"{count} ({100 * count / total:.1f} %)"
     heading = f"{table.title}: scores at least {threshold:g} away from the mean rating"
-    grids = [Grid(heading, ("", *columns), rows)]
+    grids = [column_grid(heading, columns)]
     if listed:
-        heads = ("row", "aspect", "image", "rating", "score", "candidate")
-        lines = []
-        for failure in distant:
-            numbers = {name: f"{failure[name]:.2f}" for name in ("rating", "score")}
-            lines.append([{**failure, **numbers}[head] for head in heads])
-        grids.append(Grid(f"{heading}, each", heads, lines))
+        for name in ("rating", "score"):
+            distant[name] = distant[name].map("{:.2f}".format)
+        grids.append(Grid(f"{heading}, each", facts, distant.to_numpy().tolist()))
     return grids
-
-
-def _count(distant: Sequence[Mapping[str, Any]]) -> Counter[tuple[str, str]]:
-    """{(metric, aspect): number of failures}, with all aspects together as "all"."""
-    counts: Counter[tuple[str, str]] = Counter()
-    for failure in distant:
-        counts[failure["row"], failure["aspect"]] += 1
-        counts[failure["row"], "all"] += 1
-    return counts
 
 
 def _published_grid(figures: Iterable[tuple[str, str, Compared]]) -> Grid:

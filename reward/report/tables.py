@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+import pandas as pd
 
 from reward.metaeval.bootstrap import Interval
 
@@ -41,6 +43,45 @@ def _markdown_line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
+def interval_grid(
+    title: str,
+    rows: Mapping[str, Mapping[str, Interval | None]],
+    columns: Iterable[str],
+    *,
+    head: str = "",
+    cell: Callable[[Interval | None], str] | None = None,
+) -> Grid:
+    """A table of estimates.
+
+    Args:
+        title: shown above it.
+        rows: {row: {column: estimate}}.
+        columns: which, in order; an estimate may be missing.
+        head: of the first column.
+        cell: writes an estimate, or None; the default is `percent`.
+    """
+    write = cell or percent
+    columns = list(columns)
+    lines = []
+    for name, row in rows.items():
+        lines.append([name, *(write(row.get(column)) for column in columns)])
+    return Grid(title, [head, *columns], lines)
+
+
+def column_grid(title: str, columns: Mapping[str, Mapping[str, str]], *, head: str = "") -> Grid:
+    """A table of columns, {head: {row: text}}, with "-" where a column has no text; `head` is that of the rows' names.
+
+    Example:
+        >>> print(column_grid("", {"first": {"x": "1"}, "second": {"x": "2", "y": "3"}}).markdown())
+        |  | first | second |
+        |---|---|---|
+        | x | 1 | 2 |
+        | y | - | 3 |
+    """
+    frame = pd.DataFrame(columns).fillna("-")
+    return Grid(title, [head, *frame.columns], frame.reset_index().to_numpy().tolist())
+
+
 def markdown_table(
     rows: Mapping[str, Mapping[str, Interval]], columns: Sequence[str], *, title: str = "", signed: bool = False
 ) -> str:
@@ -58,19 +99,15 @@ def markdown_table(
         |---|---|
         | VELA - length | **+0.200 [0.100, 0.300]** |
     """
-    lines = []
-    for name, row in rows.items():
-        line = [name]
-        for column in columns:
-            interval = row[column]
-            text = str(interval)
-            if signed and interval.value > 0:
-                text = f"+{text}"
-            if signed and interval.excludes_zero:
-                text = f"**{text}**"
-            line.append(text)
-        lines.append(line)
-    return Grid("", (title, *columns), lines).markdown()
+    cell = _signed if signed else str
+    return interval_grid("", rows, columns, head=title, cell=cell).markdown()
+
+
+def _signed(difference: Interval | None) -> str:
+    if difference is None:
+        return "-"
+    text = f"+{difference}" if difference.value > 0 else str(difference)
+    return f"**{text}**" if difference.excludes_zero else text
 
 
 def percent(interval: Interval | None, *, scale: int = 100, digits: int = 1, sign: str = "") -> str:
