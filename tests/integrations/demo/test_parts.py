@@ -9,15 +9,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from PIL import Image
-from reward.metaeval.report import BEST
 
 from integrations.demo import captioner, quality
 from integrations.demo.quality import CLAIMS, MEASURES, compare_systems, judge_captions, make_examples, mean_quality
-from integrations.demo.report import curve_plot, interval_plot, write_report
+from integrations.demo.report import write_report
 from integrations.hf_generate.best_of_n import RatedCandidates
 from reward import MetricReward, load_scorer
 from reward.decoding.selection import rate_candidates
 from reward.metaeval import Interval
+from reward.report.plots import BEST, curve_plot, interval_plot
 from reward.scenes import Action, Oracle, Sign, describe, drop_facts, make_error, render, sample_scene
 
 SCENES = [sample_scene(random.Random(f"demo parts {index}")) for index in range(12)]

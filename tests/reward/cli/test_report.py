@@ -11,14 +11,15 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from reward.metaeval.bench_report import to_json, write_report
-from reward.metaeval.report import check_report
-from reward.metaeval.scored import read_scored
 
 from reward.errors import DataError, OutputError
 from reward.metaeval.bench import run_bench
 from reward.metaeval.benchmarks import load_benchmark
 from reward.registry import MetricSource
+from reward.report.bench import bench_report
+from reward.report.page import check_report
+from reward.report.scored_data import read_scored
+from reward.report.scores import scores_report
 from tests.reward.cli.conftest import Run
 from tests.reward.metaeval.small_benchmarks import write_pairs, write_rated
 from tests.reward.scoring.small_data import save_greys
@@ -143,7 +144,7 @@ def test_what_caption_wrote_is_shown_with_its_candidates(tmp_path: Path, run: Ru
 def test_equal_rows_of_all_batches_are_shown_once_and_none_is_best_and_worst(
     tmp_path, monkeypatch, scores, captions, best, worst
 ):
-    monkeypatch.setattr("reward.metaeval.scored._BATCH", 3)
+    monkeypatch.setattr("reward.report.scored_data._BATCH", 3)
     rows = [{"image": "a.png", "candidate": text, "reward": x} for text, x in zip(captions, scores, strict=True)]
     found = read_scored(write_lines(tmp_path / "scores.jsonl", rows), examples=2)
     assert found.scores["reward"].tolist() == scores
@@ -157,7 +158,7 @@ def test_candidates_in_lists_count_one_by_one(tmp_path: Path) -> None:
         {"image": "b.png", "candidates": None, "rewards": None, "fluency": None, "error": "broken"},
     ]
     found = read_scored(write_lines(tmp_path / "lists.jsonl", lists))
-    assert (found.rows, list(found.notes())) == (2, ["2 of 4 captions have no rewards"])
+    assert (found.rows, scores_report(found).warnings[:1]) == (2, ["2 of 4 captions have no rewards"])
     assert [found.scores[name].dropna().tolist() for name in found.scores] == [[0.5, 0.7], [0.1, 0.2, 0.3]]
     assert [*zip(found.best["caption"], found.best["row"], strict=True)] == [("c", 1), ("a", 1)]
     assert found.errors.to_dict() == {2: "broken"}
@@ -175,12 +176,12 @@ def test_the_folder_of_a_bench_holds_three_whole_files(tmp_path: Path) -> None:
     benchmarks = [("flickr8k-expert", rated), ("pascal-50s", write_pairs(tmp_path / "pairs", 12))]
     metrics = [MetricSource("length"), MetricSource(column, is_column=True)]
     tables = run_bench([(load_benchmark(*each), "path") for each in benchmarks], metrics, resamples=20)
-    figures = to_json(tables, command="capreward bench <x>", seed=0, resamples=20, references=True)
+    report = bench_report(tables, command="capreward bench <x>", seed=0, resamples=20, references=True)
     folder = tmp_path / "my report" / "deep"
     for _ in range(2):  # again, over the files that are there
-        page = Page(write_report(folder, tables, figures))
+        page = Page(report.write(folder))
     assert {path.name for path in folder.iterdir()} == {"bench.json", "bench.md", "bench.html"}
-    assert json.loads((folder / "bench.json").read_text()) == figures
+    assert json.loads((folder / "bench.json").read_text()) == report.to_json()
     assert f"column:{column}" in page.shown
     assert len(page.plots) == sum(len(table.columns) for table in tables)
     text = (folder / "bench.md").read_text()

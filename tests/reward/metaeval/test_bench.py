@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from reward.metaeval.bench_report import grids, notes, to_json, write_report
 
 from reward.errors import DataError
 from reward.metaeval.bench import BenchRow, BenchTable, default_metrics, run_bench
@@ -16,6 +15,9 @@ from reward.metaeval.benchmarks import Benchmark, load_benchmark
 from reward.metaeval.difference import compare, holm
 from reward.metaeval.evaluation import evaluate
 from reward.registry import MetricSource
+from reward.report.bench import bench_report
+from reward.report.page import Report
+from reward.report.tables import Grid
 from tests.reward.metaeval.small_benchmarks import use_metrics, write_pairs, write_rated
 from tests.toys.json_lines import write_lines
 from tests.toys.picture_scorer import SPEC as PICTURE
@@ -38,13 +40,22 @@ def run(*benchmarks: Benchmark, metrics: list[MetricSource], resamples: int = 50
     return run_bench([(each, "path") for each in benchmarks], metrics, resamples=resamples, **options)
 
 
+def report(*tables: BenchTable, resamples: int = 50) -> Report:
+    return bench_report(tables, command="", seed=0, resamples=resamples, references=True)
+
+
+def grids(tables: list[BenchTable], *, details: bool = False) -> list[Grid]:
+    of_tables = report(*tables)
+    return list(of_tables.page_grids or ()) if details else list(of_tables.grids)
+
+
 def said(*tables: BenchTable, resamples: int = 50) -> str:
-    return "\n".join(notes(tables, resamples=resamples))
+    return "\n".join(report(*tables, resamples=resamples).notes)
 
 
 def in_json(*tables: BenchTable) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = to_json(tables, command="", seed=0, resamples=50, references=True)["benchmarks"]
-    return found
+    benchmarks: list[dict[str, Any]] = report(*tables).to_json()["benchmarks"]
+    return benchmarks
 
 
 @pytest.mark.parametrize("against", [None, "length"])
@@ -86,8 +97,8 @@ def test_one_rater_against_the_others_and_failures_by_threshold(tmp_path: Path) 
     assert [row[0] for row in raters.rows] == ["single rater", "column:near", "length"]
     [figures] = in_json(table)
     assert [each["candidate"] for each in figures["failures"]] == ["red 1", "red 3"]
-    assert counts.rows == (("column:near", "2 (50.0 %)", "2 (50.0 %)"), ("length", "-", "-"))
-    assert listed.rows[1] == ("column:near", "length", "1.png", "0.83", "0.55", "red 3")
+    assert counts.rows == [["column:near", "2 (50.0 %)", "2 (50.0 %)"], ["length", "-", "-"]]
+    assert listed.rows[1] == ["column:near", "length", "1.png", "0.83", "0.55", "red 3"]
 
     rows = [{**row, "ratings": {"length": [4]}} for row in rows]
     other = load_benchmark("ratings", write_lines(tmp_path / "other.jsonl", rows))
@@ -186,8 +197,7 @@ def test_it_is_told_how_ratings_aspects_and_ties_count(pairs: Benchmark, rated: 
     assert "'mean' is the mean of tau-c over the aspects; a metric with one score has it compared with each" in several
     assert several.endswith("tied pairs are neither concordant nor discordant, and stay in the denominator of tau-c.")
     assert "Pascal-50S: 'mean' is the mean over the categories; rows are ranked by 'mean'; equal sc" in of_pairs
-    figures = to_json(tables, command="", seed=0, resamples=50, references=True)
-    page = write_report(tmp_path / "report.md", tables, figures).read_text(encoding="utf-8")
+    page = report(*tables).write(tmp_path / "report.md").read_text(encoding="utf-8")
     assert page.startswith("# Agreement with simulated ratings and human judgments\n")
 
 
@@ -201,6 +211,6 @@ def test_json_and_details_have_counts_categories_and_all_statistics(pairs: Bench
     assert (of_pairs["counts"], of_pairs["images"]) == ({"HC": 20, "MM": 20, "overall": 40}, 4)
     assert (of_pairs["tie_rule"], of_pairs["by_category"]) == ("equal scores are wrong", {})
     _, _, rated, _, both = grids(tables, details=True)
-    assert rated.heads == ("", "tau-c", "tau-b", "spearman", "pearson")
-    assert rated.rows == (("length", *(f"{100 * each:.1f}" for each in of_rated["details"]["overall"].values())),)
-    assert (both.title, both.heads[1:]) == ("Pascal-50S: all statistics of overall x 100", ("accuracy", "auc", "ap"))
+    assert rated.heads == ["", "tau-c", "tau-b", "spearman", "pearson"]
+    assert rated.rows == [["length", *(f"{100 * each:.1f}" for each in of_rated["details"]["overall"].values())]]
+    assert (both.title, both.heads[1:]) == ("Pascal-50S: all statistics of overall x 100", ["accuracy", "auc", "ap"])
