@@ -36,7 +36,7 @@ def audit_report(audit: Audit, *, command: str) -> Report:
         "skipped": audit.skipped,
     }
     grids = [_attack_grid(audit), _level_grid(audit)]
-    sections = {"Attacked captions that win": bars}
+    sections = [("Attacked captions that win", bars)]
     return Report(
         "audit", "Can the metric be cheated?", command, figures, grids, list(_notes(audit)), sections=sections
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,7 @@ import pandas as pd
 from reward.metaeval.bench import BenchRow, BenchTable
 from reward.metaeval.benchmarks import BenchmarkSpec
 from reward.metaeval.benchmarks.items import PAIRS, RATINGS
-from reward.metaeval.bootstrap import MEAN
+from reward.metaeval.bootstrap import MEAN, Interval
 from reward.metaeval.evaluation import Evaluation
 from reward.metaeval.people import failures
 from reward.metaeval.published import Compared
@@ -35,10 +35,7 @@ def bench_report(tables: Sequence[BenchTable], *, command: str, seed: int, resam
         seed, resamples: of the bootstrap.
         references: whether the metrics were given references.
     """
-    sections = {}
-    for table in tables:
-        best = None if table.best is None else table.best.metric.label
-        sections[table.title] = {column: partial(bar_plot, _bars(table, column), best=best) for column in table.columns}
+    sections = [(table.title, _plots(table)) for table in tables]
     figures = {"seed": seed, "resamples": resamples, "references": references}
     judged_by = dict.fromkeys(table.benchmark.spec.judged_by for table in tables)
     return Report(
@@ -194,13 +191,15 @@ def _published_grid(figures: Iterable[tuple[str, str, Compared]]) -> Grid:
     return Grid("Beside published figures, x 100", heads, rows)
 
 
-def _bars(table: BenchTable, column: str) -> dict[str, Any]:
-    """{metric: its estimate in a column}."""
-    bars = {}
+def _plots(table: BenchTable) -> dict[str, Callable[[], str]]:
+    """A bar plot of each column."""
+    best = None if table.best is None else table.best.metric.label
+    bars: dict[str, dict[str, Interval]] = {column: {} for column in table.columns}
     for row in table.rows:
-        if row.evaluation is not None and column in row.evaluation.estimates:
-            bars[row.metric.label] = row.evaluation.estimates[column]
-    return bars
+        if row.evaluation is not None:
+            for column, estimate in row.evaluation.estimates.items():
+                bars[column][row.metric.label] = estimate
+    return {column: partial(bar_plot, rows, best=best) for column, rows in bars.items()}
 
 
 def _notes(tables: Sequence[BenchTable], resamples: int) -> Iterator[str]:

@@ -56,7 +56,7 @@ class Report:
         grids: tables, from top to bottom.
         notes: sentences below the tables.
         page_grids: tables of the pages; None for the same.
-        sections: plots of the HTML page: {title: {heading: function that draws it}}.
+        sections: plots of the HTML page: titles, each with {heading: function that draws a plot}.
         galleries: pictures of the HTML page: {title: cards}.
         lead, warnings: sentences above the tables of the HTML page.
     """
@@ -68,7 +68,7 @@ class Report:
     grids: Sequence[Grid]
     notes: Sequence[str]
     page_grids: Sequence[Grid] | None = None
-    sections: Mapping[str, Mapping[str, Callable[[], str]]] = dataclasses.field(default_factory=dict)
+    sections: Sequence[tuple[str, Mapping[str, Callable[[], str]]]] = ()
     galleries: Mapping[str, Sequence[Card]] = dataclasses.field(default_factory=dict)
     lead: Sequence[str] = ()
     warnings: Sequence[str] = ()

@@ -38,7 +38,7 @@ def scores_report(data: ScoredData, *, command: str = "") -> Report:
         {},
         [_scores_grid(scores), *_error_grids(data)],
         notes,
-        sections={"Distributions": histograms},
+        sections=[("Distributions", histograms)],
         galleries=galleries,
         lead=[f"Scored by {', '.join(metrics)}."] if metrics else [],
         warnings=_warnings(data, [card for cards in galleries.values() for card in cards]),
