@@ -19,7 +19,7 @@ LINES = [
     "import reward.remote.scorer as remote; remote.RemoteScorer('http://127.0.0.1:9', 'vela').spec",
     "import reward.metrics.beitscore",
     "from reward import *; VelaReward('name/repo', {'desc': 1}); CombinedReward([BeitScoreReward()])",
-    "import integrations",
+    "import integrations, integrations.demo.command",
 ]
 SCRIPT = """
 import json, sys, time

@@ -7,7 +7,6 @@ import math
 import re
 from collections.abc import Callable
 from functools import partial
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -29,34 +28,10 @@ from tests.reward.cli.conftest import Run
 from tests.reward.metaeval.small_benchmarks import write_rated
 from tests.reward.scoring.small_data import save_greys
 from tests.toys.json_lines import write_lines
+from tests.toys.pages import Page
 
 pytestmark = pytest.mark.slow
 INTERVALS = {"<a> & $b$": Interval(0.5, 0.4, 0.6), "low": Interval(-0.05, -0.1, 0.0)}
-
-
-class Page(HTMLParser):
-    """Pictures and texts of a page, which may load nothing."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.pictures: list[str] = []
-        self.texts: list[str] = []
-        text = path.read_text(encoding="utf-8")
-        assert not re.search(r"https?://(?!www\.w3\.org)|url\(\s*['\"]?(?!#)|@import", text)
-        self.plots = re.findall(r"<svg .*?</svg>", text, re.DOTALL)
-        self.feed(text)
-        self.shown = " ".join(" ".join(self.texts).split())
-
-    def handle_starttag(self, tag: str, attrs: Any) -> None:
-        values = dict(attrs)
-        assert tag not in ("script", "link", "iframe")
-        for name in ("src", "href", "xlink:href", "srcset"):
-            assert values.get(name, "#").startswith(("#", "data:"))
-        if tag == "img":
-            self.pictures.append(values["src"])
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append(data.strip())
 
 
 @pytest.mark.parametrize(
