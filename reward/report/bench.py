@@ -95,12 +95,13 @@ def _overview(tables: Sequence[BenchTable]) -> Grid:
         seconds = []
         for table in tables:
             row = table.rows[number]
-            headline = None if row.evaluation is None else row.evaluation.estimates.get(table.headline)
-            best = " best" if row is table.best else ""
-            cells.append(f"{percent(headline)}{best}{_star(row)}")
+            cell = percent(row.estimates.get(table.headline))
+            if row is table.best:
+                cell += " best"
+            cells.append(cell + _star(row))
             if row.run is not None and not math.isnan(row.run.seconds):
                 seconds.append(row.run.seconds)
-        cells.append(milliseconds(sum(seconds) / len(seconds) if seconds else math.nan))
+        cells.append(milliseconds(sum(seconds) / len(seconds)) if seconds else "-")
         rows.append(cells)
     heads = ("", *(f"{table.title} ({table.headline or '-'})" for table in tables), "ms/caption")
     return Grid("All benchmarks, x 100", heads, rows)
@@ -108,25 +109,29 @@ def _overview(tables: Sequence[BenchTable]) -> Grid:
 
 def _table_grid(table: BenchTable) -> Grid:
     """The table of one benchmark: its columns, numbers of scored items and errors, time, and p against one row."""
-    has_statistics = bool(table.benchmark.spec.statistics)
-    statistic = "agreement x 100" if has_statistics else "no figures"
+    statistic = "no figures"
     rows = []
     for row in table.rows:
-        estimates = {} if row.evaluation is None else row.evaluation.estimates
-        scored = 0 if row.evaluation is None else row.evaluation.scored
-        if row.evaluation is not None and not has_statistics:
+        scored = 0
+        if row.evaluation is not None:
             statistic = f"{row.evaluation.statistic} x 100"
-        cells = [row.metric.label, *(percent(estimates.get(column)) for column in table.columns)]
+            scored = row.evaluation.scored
+        cells = [row.metric.label, *(percent(row.estimates.get(column)) for column in table.columns)]
         cells += ["-", "-"] if row.left_out else [str(scored), str(row.errors)]
         cells.append("-" if row.run is None else milliseconds(row.run.seconds))
-        if row is table.against:
-            cells.append("best" if row is table.best else "against")
+        if row is table.best and row is table.against:
+            cells.append("best")
+        elif row is table.against:
+            cells.append("against")
         elif row.p_adjusted is None:
             cells.append("-")
         else:
             cells.append(f"{row.p_adjusted:.2g}{_star(row)}")
         rows.append(cells)
-    heads = ["", *table.columns, "scored", "errors", "ms/caption", f"p ({table.headline})" if table.headline else "p"]
+    if table.benchmark.spec.statistics:  # of one's own ratings, each in a column
+        statistic = "agreement x 100"
+    p = f"p ({table.headline})" if table.headline else "p"
+    heads = ["", *table.columns, "scored", "errors", "ms/caption", p]
     best = None if table.best is None else table.rows.index(table.best)
     return Grid(f"{table.title}: {statistic}, {len(table.benchmark.rows)} items", heads, rows, best)
 
@@ -193,13 +198,11 @@ def _published_grid(figures: Iterable[tuple[str, str, Compared]]) -> Grid:
 
 def _plots(table: BenchTable) -> dict[str, Callable[[], str]]:
     """A bar plot of each column."""
-    best = None if table.best is None else table.best.metric.label
     bars: dict[str, dict[str, Interval]] = {column: {} for column in table.columns}
     for row in table.rows:
-        if row.evaluation is not None:
-            for column, estimate in row.evaluation.estimates.items():
-                bars[column][row.metric.label] = estimate
-    return {column: partial(bar_plot, rows, best=best) for column, rows in bars.items()}
+        for column, estimate in row.estimates.items():
+            bars[column][row.metric.label] = estimate
+    return {column: partial(bar_plot, rows, best=_label(table.best)) for column, rows in bars.items()}
 
 
 def _notes(tables: Sequence[BenchTable], resamples: int) -> Iterator[str]:
@@ -300,8 +303,8 @@ def _table_figures(table: BenchTable) -> dict[str, Any]:
         "statistic": benchmark.spec.statistic,
         "columns": list(table.columns),
         "headline": table.headline,
-        "best": None if table.best is None else table.best.metric.label,
-        "against": None if table.against is None else table.against.metric.label,
+        "best": _label(table.best),
+        "against": _label(table.against),
         "reference_draws": benchmark.draws,
         "rows": [_row_figures(row) for row in table.rows],
     }
@@ -337,6 +340,10 @@ def _row_figures(row: BenchRow) -> dict[str, Any]:
         figures |= {"seconds_per_caption": row.run.seconds, "devices": [row.run.device]}
         figures["prompt"] = row.run.prompt or None
     return figures
+
+
+def _label(row: BenchRow | None) -> str | None:
+    return None if row is None else row.metric.label
 
 
 def _scores(table: BenchTable) -> dict[str, Any]:

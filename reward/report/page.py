@@ -55,7 +55,7 @@ class Report:
         figures: all results, for JSON; with `seed` and `resamples`, which pages show, too.
         grids: tables, from top to bottom.
         notes: sentences below the tables.
-        page_grids: tables of the pages; None for the same.
+        page_grids: tables of the pages; empty for the same.
         sections: plots of the HTML page: titles, each with {heading: function that draws a plot}.
         galleries: pictures of the HTML page: {title: cards}.
         lead, warnings: sentences above the tables of the HTML page.
@@ -67,7 +67,7 @@ class Report:
     figures: Mapping[str, Any]
     grids: Sequence[Grid]
     notes: Sequence[str]
-    page_grids: Sequence[Grid] | None = None
+    page_grids: Sequence[Grid] = ()
     sections: Sequence[tuple[str, Mapping[str, Callable[[], str]]]] = ()
     galleries: Mapping[str, Sequence[Card]] = dataclasses.field(default_factory=dict)
     lead: Sequence[str] = ()
@@ -80,7 +80,7 @@ class Report:
     def markdown(self) -> str:
         """The tables and the notes as a page in Markdown."""
         parts = [f"# {self.heading}", f"`{self.command}`"]
-        for grid in self.grids if self.page_grids is None else self.page_grids:
+        for grid in self.page_grids or self.grids:
             parts += [f"## {grid.title}", grid.markdown()]
         parts.append("\n".join(f"- {note}" for note in self.notes))
         numbers = ", ".join(f"{package} {number}" for package, number in versions().items())
@@ -90,7 +90,7 @@ class Report:
     def html(self, *, figures_file: str = "") -> str:
         """All of it as one HTML page, which names the file that holds the figures, if there is one."""
         page = page_templates("reward.report").get_template("report.html.jinja")
-        grids = self.grids if self.page_grids is None else self.page_grids
+        grids = self.page_grids or self.grids
         return page.render(report=self, name=self.name, grids=grids, versions=versions(), figures_file=figures_file)
 
     def write(self, output: Path) -> Path:
@@ -144,7 +144,7 @@ def plain(value: Any) -> Any:
         >>> plain({"a": [1.5, float("nan")]})
         {'a': [1.5, None]}
     """
-    if dataclasses.is_dataclass(value):
+    if dataclasses.is_dataclass(value):  # such as an Interval
         value = vars(value)
     if isinstance(value, Mapping):
         return {str(name): plain(item) for name, item in value.items()}

@@ -30,7 +30,10 @@ def bar_plot(rows: Mapping[str, Interval], *, best: str | None = None, unit: str
         >>> "<svg" in bar_plot({"vela": Interval(0.5, 0.4, 0.6)}, best="vela")
         True
     """
-    figure, axes = _blank_figure(0.45 + 0.32 * len(rows) + (0.2 if unit else 0))
+    height = 0.45 + 0.32 * len(rows)
+    if unit:
+        height += 0.2
+    figure, axes = _blank_figure(height)
     value, low, high = 100 * np.array([[row.value, row.low, row.high] for row in rows.values()]).T
     # An estimate may lie outside its percentile interval, but an error bar cannot have a negative length.
     errors = np.stack([np.maximum(value - low, 0), np.maximum(high - value, 0)])
@@ -59,7 +62,9 @@ def interval_plot(rows: Mapping[str, Interval], title: str, colours: Mapping[str
         axes.text(1.02, number, f"{interval.value:.3f}", color=SOFT, **beside)
     _name_rows(axes, rows)
     lowest = min(interval.low for interval in rows.values())
-    axes.set_xlim(lowest - 0.03 if lowest < 0 else 0, 1)
+    if lowest < 0:
+        lowest -= 0.03
+    axes.set_xlim(min(lowest, 0), 1)
     axes.set_xlabel(title)
     return _page_svg(figure)
 

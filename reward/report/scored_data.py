@@ -238,7 +238,9 @@ def _value(cell: str) -> Any:
 
 def _extremes(parts: Sequence[pd.DataFrame], most: int, *, largest: bool) -> pd.DataFrame:
     """The first of the different rows in order, with how often each is there; rows alike on a page have one `key`."""
+    # Columns of an empty frame have types of their own, which pandas warns of when it joins them.
     rows = pd.concat([part for part in parts if len(part)] or parts[1:], ignore_index=True)
+    # Rows with neither a caption nor a picture look alike where their scores are equal, and yet are no copies.
     is_bare = rows["caption"].isna() & rows["image"].isna()
     images = rows["image"].map(image_identity)
     texts = rows["score"].astype(str) + "\n" + rows["caption"].astype(str) + "\n" + images

@@ -46,7 +46,7 @@ def report(*tables: BenchTable, resamples: int = 50) -> Report:
 
 def grids(tables: list[BenchTable], *, details: bool = False) -> list[Grid]:
     of_tables = report(*tables)
-    return list(of_tables.page_grids or ()) if details else list(of_tables.grids)
+    return list(of_tables.page_grids if details else of_tables.grids)
 
 
 def said(*tables: BenchTable, resamples: int = 50) -> str:
