@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from time import monotonic
 from typing import Any
 
+_SHORTEST_FORM = 8  # characters of a secret in base64 that are looked for
 LARGEST_REPLY = 32_000_000  # bytes; 4,096 tokens with 20 alternatives each are about 6 million
 
 
@@ -90,9 +91,28 @@ def printable(text: str, secret: str | None = None) -> str:
         'no [2J such key: ***'
     """
     if secret:
-        encoded = base64.b64encode(secret.encode()).decode().rstrip("=")
-        text = re.sub(f"{re.escape(secret)}|{re.escape(encoded)}=*", "***", text, flags=re.IGNORECASE)
+        forms = [secret, *_encoded_forms(secret)]
+        text = re.sub("|".join(map(re.escape, forms)), "***", text, flags=re.IGNORECASE)
     for character in set(text):
         if not character.isprintable():
             text = text.replace(character, " ")
     return " ".join(text.split())[:300]
+
+
+def _encoded_forms(secret: str) -> list[str]:
+    """A secret as base64 has it inside another text, in both alphabets; characters that it shares are left out.
+
+    Where it begins in a group of three bytes decides how it is written: as in the header `Bearer KEY`, for one.
+
+    Example:
+        >>> _encoded_forms("secret key")[:3]
+        ['c2VjcmV0IGtle', 'NlY3JldCBrZX', 'zZWNyZXQga2V5']
+    """
+    forms = []
+    for offset in range(3):
+        encoded = base64.b64encode(b"\0" * offset + secret.encode()).decode().rstrip("=")
+        first = -(-offset * 8 // 6)
+        last = (offset + len(secret.encode())) * 8 // 6
+        if last - first >= _SHORTEST_FORM:
+            forms.append(encoded[first:last])
+    return forms + [form.replace("+", "-").replace("/", "_") for form in forms]

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 LEAST_MASS = 0.01  # with less probability on all the tokens that are read, the judge meant another answer
+PROBABILITIES, TEXT = "probabilities", "text"  # the ways of reading answers: token by token, or as what is written
+
+
+class NoProbabilities(JudgeError):
+    """The judge gives no log probabilities. What it writes can be read all the same."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,13 +58,15 @@ class Question:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "history", tuple(tuple(turn) for turn in self.history))
-        if [turn[0] for turn in self.history if len(turn) == 2] != ["user", "assistant"] * (len(self.history) // 2):
+        roles = [turn[0] for turn in self.history if len(turn) == 2]
+        if roles != ["user", "assistant"] * (len(self.history) // 2):
             raise InvalidSampleError(
                 'history must alternate from user to assistant, (("user", text), ("assistant", text), ...), '
                 f"got {self.history!r:.80}"
             )
         texts = {"text": self.text, "system": self.system or ""}
-        texts.update({f"history[{index}]": text for index, (_, text) in enumerate(self.history)})
+        for index, (_, text) in enumerate(self.history):
+            texts[f"history[{index}]"] = text
         for name, text in texts.items():
             if not isinstance(text, str):
                 raise InvalidSampleError(f"{name} of a question must be a string, got {type(text).__name__}")
@@ -112,6 +119,7 @@ class Usage:
         input_tokens: tokens read, including images; a shared beginning counts once.
         output_tokens: tokens written.
         cost: price of the tokens, where prices were given.
+        by_probabilities, by_text: answers of which a metric read the probabilities of their tokens, or what is written.
     """
 
     answered: int = 0
@@ -119,6 +127,18 @@ class Usage:
     input_tokens: int = 0
     output_tokens: int = 0
     cost: float = 0.0
+    by_probabilities: int = 0
+    by_text: int = 0
+
+    @property
+    def readings(self) -> dict[str, int]:
+        """How many answers were read in which way.
+
+        Example:
+            >>> Usage(by_text=3).readings
+            {'probabilities': 0, 'text': 3}
+        """
+        return {PROBABILITIES: self.by_probabilities, TEXT: self.by_text}
 
 
 @runtime_checkable
@@ -195,6 +215,7 @@ def token_text(token: str) -> str:
         >>> token_text(" 5"), token_text("\\u01205"), token_text("\\u25815")
         ('5', '5', '5')
     """
+    # sentencepiece writes U+2581 for a blank, byte-level BPE U+0120, and U+010A for a line break
     return token.replace("\u2581", " ").replace("\u0120", " ").replace("\u010a", " ").strip()
 
 
@@ -209,11 +230,12 @@ def answer_mass(logprobs: Mapping[str, float], answers: Sequence[str]) -> list[f
         >>> [round(mass, 4) for mass in answer_mass({"5": -1.0, " 5": -2.0, "4": -3.0}, ["4", "5", "6"])]
         [0.0498, 0.5032, 0.0]
     """
-    mass = dict.fromkeys(answers, 0.0)
+    masses = dict.fromkeys(answers, 0.0)
     for token, logprob in logprobs.items():
-        if (text := token_text(token)) in mass:
-            mass[text] += math.exp(logprob)
-    return list(mass.values())
+        text = token_text(token)
+        if text in masses:
+            masses[text] += math.exp(logprob)
+    return list(masses.values())
 
 
 def answer_mass_after_blanks(answer: Answer, answers: Sequence[str]) -> tuple[list[float], float]:
@@ -229,16 +251,21 @@ def answer_mass_after_blanks(answer: Answer, answers: Sequence[str]) -> tuple[li
         >>> [round(mass, 4) for mass in answer_mass_after_blanks(answer, ["4", "5"])[0]]
         [0.45, 0.1]
     """
-    masses, weight, unknown = [0.0] * len(answers), 1.0, 0.0
-    for place, (token, logprobs) in enumerate(zip(answer.tokens, answer.logprobs, strict=True)):
-        masses = [mass + weight * more for mass, more in zip(masses, answer_mass(logprobs, answers), strict=True)]
-        (white,) = answer_mass(logprobs, [""])
-        written = math.exp(logprobs.get(token, -math.inf)) if not token_text(token) else 0.0
-        if place + 1 == len(answer.tokens):
-            written = 0.0
-        unknown += weight * (white - written)
-        weight *= written
-        if not weight:
+    # Each position has the probabilities of what follows the white space that was written before it.
+    masses = [0.0] * len(answers)
+    reached = 1.0  # probability of the white space written so far
+    unknown = 0.0
+    last = len(answer.tokens) - 1
+    for index, (token, logprobs) in enumerate(zip(answer.tokens, answer.logprobs, strict=True)):
+        for number, mass in enumerate(answer_mass(logprobs, answers)):
+            masses[number] += reached * mass
+        (blank,) = answer_mass(logprobs, [""])
+        followed = 0.0
+        if index < last and not token_text(token):
+            followed = math.exp(logprobs.get(token, -math.inf))
+        unknown += reached * (blank - followed)
+        reached *= followed
+        if not reached:
             break
     return masses, unknown
 
@@ -248,8 +275,8 @@ def check_asked(questions: Sequence[Question], answers: Sequence[str] = ("any",)
     for index, question in enumerate(questions):
         if not isinstance(question, Question):
             raise InvalidSampleError(f"questions[{index}] must be a Question, got {type(question).__name__}")
-    are_tokens = [isinstance(answer, str) and answer != "" and answer == token_text(answer) for answer in answers]
-    if isinstance(answers, str) or not all(are_tokens) or not len(set(answers)) == len(answers) > 0:
+    tokens = {answer for answer in answers if isinstance(answer, str) and answer and answer == token_text(answer)}
+    if isinstance(answers, str) or not answers or len(tokens) < len(answers):
         raise ValueError(f"answers must be a list of different tokens without white space, got {answers!r}")
 
 
@@ -281,18 +308,40 @@ def weigh_answers(
     Raises:
         JudgeError: the judge itself fails.
     """
+    # Judges of users have the methods of `Judge` alone.
     weigh = getattr(judge, "weigh", None)
     if weigh is not None:
-        return ask(weigh, questions, words=words)
-    return ask(judge.answer_distribution, questions, answers=words)
+        table, failures = ask(weigh, questions, words=words)
+    else:
+        table, failures = ask(judge.answer_distribution, questions, answers=words)
+    judge.usage.by_probabilities += len(questions) - len(failures)
+    return table, failures
 
 
 def read_each(
     method: Callable[..., Any], questions: Sequence[Question], read: Callable[[Any], T | str], **options: Any
 ) -> list[T | str]:
-    """What `read` makes of each answer of a judge's method, or the reason why there is no answer."""
+    """What `read` makes of each answer of a judge, or the reason why there is no answer.
+
+    Args:
+        method: `generate` of the judge.
+        questions: see Judge.
+        read: gives what an answer says, or a text that says why it says nothing.
+        options: of the method.
+    """
+    # The usage is that of the judge to which the method is bound.
     answers, failures = ask(method, questions, **options)
-    return [failures[row] if row in failures else read(answer) for row, answer in enumerate(answers)]
+    judge: Any = getattr(method, "__self__", None)
+    if judge is not None:
+        count = len(questions) - len(failures)
+        if options.get("top_logprobs"):
+            judge.usage.by_probabilities += count
+        else:
+            judge.usage.by_text += count
+    results: list[T | str] = []
+    for row, answer in enumerate(answers):
+        results.append(failures[row] if row in failures else read(answer))
+    return results
 
 
 def answered(results: Any, failures: Mapping[int, str]) -> Any:
@@ -315,11 +364,15 @@ def image_keys(questions: Sequence[Question]) -> tuple[list[str | None], dict[in
     """
     keys: list[str | None] = [None] * len(questions)
     failures: dict[int, str] = {}
-    known: dict[int, str] = {}  # by object: the members of a group often carry one and the same
-    for row, image in enumerate(question.image for question in questions):
-        if image is not None:
-            try:
-                keys[row] = known[id(image)] = known.get(id(image)) or image_key(image)
-            except ImageError as error:
-                failures[row] = str(error)
+    hashes: dict[int, str] = {}  # by object: the members of a group often carry one and the same
+    for row, question in enumerate(questions):
+        image = question.image
+        if image is None:
+            continue
+        try:
+            if id(image) not in hashes:
+                hashes[id(image)] = image_key(image)
+            keys[row] = hashes[id(image)]
+        except ImageError as error:
+            failures[row] = str(error)
     return keys, failures

@@ -7,14 +7,18 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from reward.data.images import load_image
+from reward.errors import JudgeError
 from reward.http_client import GarbledReply, UnusableReply
 from reward.judges.base import Answer, Question
+from reward.judges.readings import find_answer
+from reward.judges.replies import token_index
 
 if TYPE_CHECKING:
     from reward.data.samples import ImageLike
@@ -30,12 +34,16 @@ class Refused(Exception):
     """This question will never be answered, but others may be."""
 
 
+class Unanswered(JudgeError):
+    """This question was not answered. Where others are, it is the question's failure, and else the server's."""
+
+
 class OddProbabilities(UnusableReply):
     """Log probabilities that cannot be used; another reply may have better ones."""
 
 
-class Stopped(Exception):
-    """The call that asked was given up, so whoever else waits for this answer must ask for it."""
+class MissingProbabilities(OddProbabilities):
+    """A reply without log probabilities, which were asked for."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +67,27 @@ class Sampled:
         return cls(answer.text, answer.truncated, total if answer.tokens else None)
 
 
+@dataclass(frozen=True, eq=False)
+class ChatRequest:
+    """What a server is asked.
+
+    Args:
+        question: the conversation.
+        image_key: content hash of its image.
+        fields: of the request, such as `max_tokens`.
+        top: how many alternatives of each token; 0 for the tokens alone, None for no log probabilities.
+        check: says why the log probabilities of an answer cannot be used, None where they can.
+        metric: that asks, for what is said of waits.
+    """
+
+    question: Question
+    image_key: str | None
+    fields: Mapping[str, Any]
+    top: int | None = None
+    check: Callable[[Answer], str | None] = lambda answer: None
+    metric: str = ""
+
+
 def data_url(image: ImageLike) -> str:
     """An image as text: PNG, or JPEG of quality 95 where it has more than a million pixels.
 
@@ -70,10 +99,15 @@ def data_url(image: ImageLike) -> str:
         >>> data_url(Image.new("RGB", (2, 2)))[:30]
         'data:image/png;base64,iVBORw0K'
     """
+    # A large PNG takes longer to send than a model takes to answer.
     picture = load_image(image)
-    kind, options = ("png", {}) if picture.width * picture.height <= _PNG_PIXELS else ("jpeg", {"quality": 95})
     encoded = BytesIO()
-    picture.save(encoded, kind, **options)
+    if picture.width * picture.height <= _PNG_PIXELS:
+        kind = "png"
+        picture.save(encoded, kind)
+    else:
+        kind = "jpeg"
+        picture.save(encoded, kind, quality=95)
     return f"data:image/{kind};base64,{base64.b64encode(encoded.getvalue()).decode()}"
 
 
@@ -81,17 +115,18 @@ def chat_messages(question: Question, url: str | None, *, with_system: bool = Tr
     """The conversation as the API wants it, with the image before the first text of the user; see `Question.turns`."""
     messages: list[dict[str, Any]] = []
     for role, text in question.turns(with_system=with_system):
-        if role == "user" and url is not None:
-            image = {"type": "image_url", "image_url": {"url": url}}
-            messages.append({"role": role, "content": [image, {"type": "text", "text": text}]})
-            url = None
-        else:
-            messages.append({"role": role, "content": text})
+        messages.append({"role": role, "content": text})
+    # The image comes first: servers compute a shared beginning once for all questions about it.
+    if url is not None:
+        first = next(message for message in messages if message["role"] == "user")
+        image = {"type": "image_url", "image_url": {"url": url}}
+        first["content"] = [image, {"type": "text", "text": first["content"]}]
     return messages
 
 
 def request_key(question: Question, image_key: str | None, settings: Mapping[str, Any]) -> str:
     """Hash of everything that decides the answer: texts, image, model and settings; nothing else goes in."""
+    # The seed counts where something is sampled, and the time limit and the number of tries nowhere.
     content = {"turns": question.turns(), "image": image_key, **settings}
     if question.temperature:
         content["sampled"] = [question.temperature, question.seed]
@@ -112,7 +147,40 @@ def is_same_model(asked: str, told: str) -> bool:
     return short == long or long.endswith(f"/{short}") or dated is not None
 
 
-def read_reply(reply: dict[str, Any], *, top: int | None) -> list[Answer]:
+def reply_of_stream(text: str) -> Any:
+    """The completion in a reply that was sent as an event stream, or as JSON that is called a text; else the text.
+
+    Example:
+        >>> stream = 'data: {"choices": [{"delta": {"content": "4"}}]}\\n\\ndata: [DONE]'
+        >>> reply_of_stream(stream)["choices"][0]["message"]
+        {'content': '4'}
+    """
+    lines = [line[5:].strip() for line in text.split("\n") if line.startswith("data:")]
+    if not lines:
+        return json.loads(text)
+    events = [json.loads(line) for line in lines if line != "[DONE]"]
+    if not events or not all(isinstance(event, dict) for event in events):
+        return text
+    reply: dict[str, Any] = {}
+    for event in events:
+        reply.update((name, value) for name, value in event.items() if value is not None)
+    # Some gateways send one event, which holds the whole completion.
+    if "error" in reply or "message" in str(events[-1].get("choices")):
+        return reply
+    content = ""
+    positions: list[Any] = []
+    reason = None
+    for event in events:
+        for choice in event.get("choices") or []:
+            content += _text_of(choice.get("delta") or {})
+            positions += (choice.get("logprobs") or {}).get("content") or []
+            reason = choice.get("finish_reason") or reason
+    logprobs = {"content": positions} if positions else None
+    reply["choices"] = [{"finish_reason": reason, "logprobs": logprobs, "message": {"content": content}}]
+    return reply
+
+
+def read_reply(reply: Any, *, top: int | None) -> list[Answer]:
     """The answers in a completion; choices that are none (broken off, refused, reasoning alone) are left out.
 
     Args:
@@ -123,30 +191,36 @@ def read_reply(reply: dict[str, Any], *, top: int | None) -> list[Answer]:
         GarbledReply: it holds no choice, as when half of it is missing.
         UnusableReply: no choice is an answer, its tokens spell another text, or a value is not what it should be.
     """
-    if isinstance(reply, dict) and reply.get("error") and not reply.get("choices"):
+    if not isinstance(reply, dict):
+        raise GarbledReply("the server's reply is not a chat completion")
+    # What is garbled is asked for again; what is whole and unusable would come again.
+    if reply.get("error") and not reply.get("choices"):
         raise GarbledReply(f"the server's reply is an error: {reply['error']!r:.200}")
     try:
         choices = list(reply["choices"])
-        reasons = [_why_no_answer(choice) for choice in choices]
+        problems = [_why_no_answer(choice) for choice in choices]
     except (AttributeError, KeyError, TypeError) as error:
         raise GarbledReply(f"the server's reply is not a chat completion ({error!r:.80})") from None
     if not choices:
         raise GarbledReply("the server's reply has no choice")
-    whole = [choice for choice, reason in zip(choices, reasons, strict=True) if reason is None]
-    if not whole:
-        raise UnusableReply(str(reasons[0]))
-    return [_answer(choice, top) for choice in whole]
+    answers = []
+    for choice, problem in zip(choices, problems, strict=True):
+        if problem is None:
+            answers.append(_read_choice(choice, top))
+    if not answers:
+        raise UnusableReply(str(problems[0]))
+    return answers
 
 
 def _why_no_answer(choice: dict[str, Any]) -> str | None:
     """Why a choice of a completion is no answer: it did not end by itself or at the limit, or is no content."""
-    message, reason = choice["message"], choice.get("finish_reason")
-    if refusal := message.get("refusal"):
+    message = choice["message"]
+    reason = choice.get("finish_reason")
+    refusal = message.get("refusal")
+    if refusal:
         return f"the model refuses to answer: {refusal!r:.120}"
-    if str(reason).casefold() not in (
-        *_ENDED,
-        *_CUT_SHORT,
-    ):  # abort, content_filter, error, null: what is there is a part
+    # abort, content_filter, error, null: what is there is a part
+    if str(reason).casefold() not in (*_ENDED, *_CUT_SHORT):
         return f"the server's reply did not end, but was broken off (finish_reason is {reason!r:.40})"
     if not _text_of(message) and (message.get("reasoning_content") or message.get("reasoning")):
         return (
@@ -156,121 +230,122 @@ def _why_no_answer(choice: dict[str, Any]) -> str | None:
     return None
 
 
-def _is_alone(position: dict[str, Any]) -> bool:
-    """Whether nothing is told of other tokens than the one that was written."""
-    listed = position["top_logprobs"]
-    return not listed or (len(listed) == 1 and listed[0]["token"] == position["token"])
-
-
-def _is_one_hot(alternatives: dict[str, float]) -> bool:
-    """Whether all tokens but one cannot be drawn, as in the probabilities after greedy sampling."""
-    possible = [value for value in alternatives.values() if value > _NEVER]
-    return len(alternatives) > 1 and len(possible) == 1
+def lone_answer(answer: Answer, words: Sequence[str]) -> str | None:
+    """Says that no alternatives are listed of the token that gives the answer, one of some words."""
+    word = find_answer(answer.text, words)
+    if isinstance(word, str):
+        return None
+    index = token_index(answer, word.start)
+    if index is None or len(answer.logprobs[index]) > 1:
+        return None
+    return f"the server lists no alternatives of the answer {word.text!r}"
 
 
 def _text_of(message: dict[str, Any]) -> Any:
     """The text of a message, whose content may be one or several parts."""
     content = message.get("content") or ""
-    if isinstance(content, list):
-        return "".join(
-            part.get("text") or "" for part in content if part.get("type", "text") in ("text", "output_text")
-        )
-    return content
+    if not isinstance(content, list):
+        return content
+    texts = [part.get("text") or "" for part in content if part.get("type", "text") in ("text", "output_text")]
+    return "".join(texts)
 
 
-def reply_of_stream(text: str) -> Any:
-    """The completion in a reply that was sent as an event stream, or as JSON that is called a text; else the text.
-
-    Example:
-        >>> stream = 'data: {"choices": [{"delta": {"content": "4"}}]}\\n\\ndata: [DONE]'
-        >>> reply_of_stream(stream)["choices"][0]["message"]
-        {'content': '4'}
-    """
-    if not re.search(r"^data:", text, re.MULTILINE):
-        return json.loads(text)
-    lines = [line[5:].strip() for line in text.splitlines() if line.startswith("data:")]
-    events = [json.loads(line) for line in lines if line != "[DONE]"]
-    if not events or not all(isinstance(event, dict) for event in events):
-        return text
-    whole = {name: value for event in events for name, value in event.items() if value is not None}
-    if "error" in whole or "message" in str(events[-1].get("choices")):
-        return whole
-    choice: dict[str, Any] = {"finish_reason": None, "logprobs": None}
-    content = ""
-    positions: list[Any] = []
-    for event in events:
-        for part in event.get("choices") or []:
-            content += _text_of(part.get("delta") or {})
-            positions += (part.get("logprobs") or {}).get("content") or []
-            choice["finish_reason"] = part.get("finish_reason") or choice["finish_reason"]
-    choice["message"] = {"content": content}
-    choice["logprobs"] = {"content": positions} if positions else None
-    return {**whole, "choices": [choice]}
-
-
-def _answer(choice: dict[str, Any], top: int | None) -> Answer:
+def _read_choice(choice: dict[str, Any], top: int | None) -> Answer:
+    """The answer in a choice that holds one."""
     try:
-        positions = [] if top is None else (choice.get("logprobs") or {}).get("content") or []
+        positions = (choice.get("logprobs") or {}).get("content") or []
+        if top is None:
+            positions = []
+        listed = [_listed(position, bool(top)) for position in positions]
         answer = Answer(
             text=_text_of(choice["message"]),
             tokens=tuple(position["token"] for position in positions),
-            logprobs=tuple(_alternatives(position, bool(top)) for position in positions),
+            logprobs=tuple(_added_up(pairs) for pairs in listed),
             truncated=choice["finish_reason"].casefold() in _CUT_SHORT,
         )
-        raw = [position.get("bytes") for position in positions]
-        pieces = [bytes(part) for part in raw] if None not in raw else [str(token).encode() for token in answer.tokens]
+        spellings = _spellings(positions)
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise OddProbabilities(f"the log probabilities of the server's reply cannot be read ({error})") from None
     check_answer(answer)
-    if top is not None and top > 1 and answer.tokens:
-        if all(_is_alone(position) for position in positions):
+    if not answer.tokens:
+        return answer
+    if top is not None and top > 1:
+        if max(len(pairs) for pairs in listed) < 2:
             raise OddProbabilities(f"the server lists no alternatives of its tokens, of {top} that were asked for")
-        if all(_is_one_hot(alternatives) for alternatives in answer.logprobs):
+        if all(_is_one_hot(logprobs) for logprobs in answer.logprobs):
             raise OddProbabilities("the server's log probabilities are those after sampling: all but one are 0")
-    return _spelled(answer, pieces) if answer.tokens else answer
+    return _aligned(answer, spellings)
 
 
-def _alternatives(position: dict[str, Any], are_listed: bool) -> dict[str, float]:
-    """{token text: log probability}; tokens of equal text, such as a digit and its byte, are added up.
+def _listed(position: dict[str, Any], has_others: bool) -> list[tuple[str, float]]:
+    """(token text, log probability) of the token that was written, also where a server does not list it, and others."""
+    pairs: list[tuple[str, float]] = []
+    if has_others:
+        pairs = [(alternative["token"], alternative["logprob"]) for alternative in position["top_logprobs"]]
+    token = position["token"]
+    if position.get("logprob") is not None and token not in [text for text, _ in pairs]:
+        pairs.append((token, position["logprob"]))
+    return pairs
 
-    The token that was written is among them, also where the server does not list it.
-    """
-    listed = [(other["token"], other["logprob"]) for other in (position["top_logprobs"] if are_listed else ())]
-    if position.get("logprob") is not None and position["token"] not in [token for token, _ in listed]:
-        listed.append((position["token"], position["logprob"]))
+
+def _added_up(pairs: Sequence[tuple[str, float]]) -> dict[str, float]:
+    """{token text: log probability}; tokens of equal text, such as a digit and its byte, are added up."""
     logprobs: dict[str, float] = {}
-    for token, value in listed:
-        _check_logprob(value)
-        lower, higher = sorted((logprobs.get(token, -math.inf), float(value)))
-        logprobs[token] = higher + math.log1p(math.exp(lower - higher)) if lower > -math.inf else higher
+    for token, logprob in pairs:
+        _check_logprob(logprob)
+        lower, higher = sorted((logprobs.get(token, -math.inf), float(logprob)))
+        # Probabilities are added as logarithms, since very small ones would become 0.
+        logprobs[token] = higher
+        if lower > -math.inf:
+            logprobs[token] += math.log1p(math.exp(lower - higher))
     return logprobs
 
 
-def _spelled(answer: Answer, pieces: Sequence[bytes]) -> Answer:
+def _spellings(positions: Sequence[dict[str, Any]]) -> list[bytes]:
+    """The bytes of each token, as the server tells them where it tells them of all."""
+    # Texts of tokens hold "\\xc3" or a sign for half a character; the bytes are exact.
+    codes: list[Any] = [position.get("bytes") for position in positions]
+    if None in codes:
+        return [str(position["token"]).encode() for position in positions]
+    return [bytes(code) for code in codes]
+
+
+def _is_one_hot(logprobs: Mapping[str, float]) -> bool:
+    """Whether all tokens but one cannot be drawn, as in the probabilities after greedy sampling."""
+    possible = [logprob for logprob in logprobs.values() if logprob > _NEVER]
+    return len(logprobs) > 1 and len(possible) == 1
+
+
+def _aligned(answer: Answer, spellings: Sequence[bytes]) -> Answer:
     """An answer with the tokens that spell its text; those of reasoning, which some servers list first, are left out.
 
     White space and chat markers do not count. After the first character that is not ASCII nothing is compared, because
     a token may hold a part of such a character.
 
-    Args:
-        answer: with tokens.
-        pieces: the bytes of each.
-
     Raises:
         UnusableReply: the tokens spell another text.
     """
-    said, spelled = _compact(answer.text), _compact(b"".join(pieces).decode(errors="replace"))
-    others = [place for text in (said, spelled) for place, character in enumerate(text) if not character.isascii()]
-    compared = min(others, default=None)
-    if said[:compared] == spelled[:compared]:
+    text = _compact(answer.text)
+    spelled = _compact(b"".join(spellings).decode(errors="replace"))
+    ascii_length = min(_ascii_length(text), _ascii_length(spelled))
+    if text[:ascii_length] == spelled[:ascii_length]:
         return answer
-    for start in range(len(pieces) - 1, 0, -1):
-        rest = _compact(b"".join(pieces[start:]).decode(errors="replace"))
-        if rest == said:
+    # Reasoning stands before the answer, so the answer's tokens are looked for from the end.
+    for start in range(len(spellings) - 1, 0, -1):
+        rest = _compact(b"".join(spellings[start:]).decode(errors="replace"))
+        if rest == text:
             return replace(answer, tokens=answer.tokens[start:], logprobs=answer.logprobs[start:])
-        if len(rest) > len(said):
+        if len(rest) > len(text):
             break
-    raise UnusableReply(f"the tokens of the server's reply spell {spelled!r:.40}, but its text is {said!r:.40}")
+    raise UnusableReply(f"the tokens of the server's reply spell {spelled!r:.40}, but its text is {text!r:.40}")
+
+
+def _ascii_length(text: str) -> int:
+    """How many characters stand before the first that is not ASCII; more than any text has where all are."""
+    for index, character in enumerate(text):
+        if not character.isascii():
+            return index
+    return sys.maxsize
 
 
 def _compact(text: str) -> str:
@@ -294,17 +369,17 @@ def check_answer(answer: Answer) -> None:
         for text in (token, *logprobs):
             if not isinstance(text, str):
                 raise UnusableReply(f"a token of the server's reply must be text, got {text!r:.40}")
-        for value in logprobs.values():
-            _check_logprob(value)
+        for logprob in logprobs.values():
+            _check_logprob(logprob)
         total = math.fsum(map(math.exp, logprobs.values()))
         if total > 1 + _ROUNDING:
             raise UnusableReply(f"probabilities of one token in the server's reply add up to {total:.4g}")
 
 
-def _check_logprob(value: Any) -> None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not value <= _ROUNDING:  # NaN is not, either
-        raise OddProbabilities(f"the server's reply has the log probability {value!r:.40}")
+def _check_logprob(logprob: Any) -> None:
+    is_number = isinstance(logprob, int | float) and not isinstance(logprob, bool)
+    if not is_number or not logprob <= _ROUNDING:  # NaN is not, either
+        raise OddProbabilities(f"the server's reply has the log probability {logprob!r:.40}")
 
 
 def read_bill(reply: dict[str, Any]) -> tuple[int, int]:
@@ -313,6 +388,11 @@ def read_bill(reply: dict[str, Any]) -> tuple[int, int]:
     A bill that cannot be read is no reason to throw away what was paid for.
     """
     usage = reply.get("usage")
-    counts = [usage.get(name) if isinstance(usage, dict) else None for name in ("prompt_tokens", "completion_tokens")]
-    read, written = (count if type(count) is int and count >= 0 else 0 for count in counts)
-    return read, written
+    counts: list[int] = []
+    for name in ("prompt_tokens", "completion_tokens"):
+        count = usage.get(name) if isinstance(usage, dict) else None
+        if type(count) is int and count >= 0:
+            counts.append(count)
+        else:
+            counts.append(0)
+    return counts[0], counts[1]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from reward.checkpoints.fingerprints import fingerprint_source
-from reward.judges.base import Answer, Judge, Question, Usage, answered, weigh_answers
+from reward.judges.base import Answer, Judge, Question, Usage
 
 _NO_EFFECT = {"device", "batch_size"}  # but for rounding
 
@@ -29,23 +29,26 @@ class LazyJudge:
     """
 
     def __init__(self, load: Callable[[], Judge], name: str) -> None:
-        self.name, self._load, self._judge = name, load, None
+        self.name = name
+        self._load = load
+        self._judge: Judge | None = None
         self.usage = Usage()  # the judge's own as soon as it is loaded
         self._lock = threading.Lock()
 
     @property
     def fingerprint(self) -> str:
         """Names the weights that are stored under its name now, and the settings they are loaded with."""
-        settings = {**getattr(self._load, "keywords", {})}
+        settings = dict(getattr(self._load, "keywords", {}))
         weights = fingerprint_source(self.name, settings.pop("revision", None))
-        return f"{weights} {sorted((name, str(settings[name])) for name in settings.keys() - _NO_EFFECT)}"
+        texts = [(name, str(value)) for name, value in sorted(settings.items()) if name not in _NO_EFFECT]
+        return f"{weights} {texts}"
 
     def load(self) -> Any:
         """The judge, loaded now if it was not."""
         with self._lock:
             if self._judge is None:
-                judge: Any = self._load()
-                self._judge, self.usage = judge, judge.usage
+                self._judge = self._load()
+                self.usage = self._judge.usage
             return self._judge
 
     def answer_distribution(self, questions: Sequence[Question], answers: Sequence[str]) -> np.ndarray:
@@ -54,8 +57,10 @@ class LazyJudge:
 
     def weigh(self, questions: Sequence[Question], words: Sequence[str]) -> np.ndarray:
         """See `weigh_answers`."""
-        table, failures = weigh_answers(self.load(), questions, words)
-        return answered(table, failures)
+        judge = self.load()
+        weigh = getattr(judge, "weigh", judge.answer_distribution)
+        table: np.ndarray = weigh(questions, words)
+        return table
 
     def generate(self, questions: Sequence[Question], **options: Any) -> list[Answer]:
         """See Judge."""

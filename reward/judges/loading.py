@@ -42,13 +42,19 @@ def load_parts(
 
     folder = resolve_checkpoint(source, metric=kind, revision=revision)
     device = usable_device(device)
-    dtype = parse_dtype(None if dtype == "auto" else dtype) or "auto"
-    reads_texts = not must_see and _reads_texts(folder, trust_remote_code)
-    classes = (AutoModelForCausalLM, AutoTokenizer) if reads_texts else (AutoModelForImageTextToText, AutoProcessor)
-    model, reader = load_pretrained(
-        folder, *classes, kind, dtype=dtype, trust_remote_code=trust_remote_code, strict=True
-    )
-    return model.to(device), _TextProcessor(reader) if reads_texts else reader
+    if dtype == "auto":
+        dtype = None
+    options: dict[str, Any] = {
+        "dtype": parse_dtype(dtype) or "auto",
+        "trust_remote_code": trust_remote_code,
+        "strict": True,
+    }
+    if must_see or not _reads_texts(folder, trust_remote_code):
+        model, processor = load_pretrained(folder, AutoModelForImageTextToText, AutoProcessor, kind, **options)
+    else:
+        model, tokenizer = load_pretrained(folder, AutoModelForCausalLM, AutoTokenizer, kind, **options)
+        processor = _TextProcessor(tokenizer)
+    return model.to(device), processor
 
 
 def _reads_texts(folder: Any, trust_remote_code: bool) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 
 from reward.data.written_captions import is_reasoning_open
 from reward.judges.base import Answer, answer_mass, answer_mass_after_blanks, answered, token_text
+from reward.judges.blanks import blanks_problem
 from reward.judges.readings import answer_in, excerpt, find_answer, plain_digits
 
 ANSWER_LENGTH = 32  # tokens: an answer, with a few words before it
@@ -144,12 +145,7 @@ def _first_masses(answer: Answer, words: Sequence[str], first: Sequence[float] |
     if first is not None:
         return list(first)
     masses, unknown = answer_mass_after_blanks(answer, words)
-    if unknown > max(0.1 * sum(masses), 0.01):
-        return (
-            f"the server gave white space a probability of {unknown:.2g} and did not go on from it, and gave the "
-            f"answers {sum(masses):.2g} in all; a model on this machine goes on from all white space"
-        )
-    return masses
+    return blanks_problem(masses, unknown) or masses
 
 
 def _word_of(spelling: str, words: Sequence[str], *, is_part: bool) -> str | None:

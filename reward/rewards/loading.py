@@ -22,6 +22,8 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_PATIENCE = 300.0  # seconds, as of RemoteScorer
+
 _devices: weakref.WeakKeyDictionary[Scorer, torch.device] = weakref.WeakKeyDictionary()  # that networks were loaded to
 
 
@@ -100,6 +102,16 @@ def load_beside_a_trainer(load: Callable[..., T], device: Any = None) -> T:
     gpus = [home] if home.type == "cuda" else []
     with torch.random.fork_rng(devices=gpus), unsharded_loading():
         return load(device=device)
+
+
+def wait_for_judges(scorer: Scorer) -> None:
+    """Has judges behind servers wait for one that restarts as long as `RemoteReward` does, unless they have a patience.
+
+    A training run must not be lost for that; a file run ends, and goes on when it is called again.
+    """
+    for judge in getattr(scorer, "judges", ()):
+        if getattr(judge, "patience", 0.0) is None:
+            judge.patience = _PATIENCE
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from reward.errors import ConfigError
 from reward.metrics.base import Scorer
 from reward.registry import load_scorer
 from reward.rewards.completions import Reason, Row, RowReader
-from reward.rewards.loading import away_between_calls, load_beside_a_trainer, read_metric
+from reward.rewards.loading import away_between_calls, load_beside_a_trainer, read_metric, wait_for_judges
 from reward.rewards.logs import (
     check_first_call,
     check_name,
@@ -346,12 +346,14 @@ class MetricReward:
         """The scorer, loaded if this process does not have it yet, and what reads rows for it."""
         shared = self._shared
         with shared.lock:
-            if shared.scorer is None:
-                shared.scorer = self._loaded_scorer
-            if shared.scorer is None:
-                load = partial(load_scorer, self.spec.name, self.source, **self._loading)
-                shared.scorer = load_beside_a_trainer(load, self._device)
             scorer = shared.scorer
+            if scorer is None:
+                scorer = self._loaded_scorer
+                if scorer is None:
+                    load = partial(load_scorer, self.spec.name, self.source, **self._loading)
+                    scorer = load_beside_a_trainer(load, self._device)
+                wait_for_judges(scorer)
+                shared.scorer = scorer
             # A checkpoint may have fewer aspects than its metric, or need no image: only now this is known, and of a
             # service only once it was asked.
             spec = scorer.spec

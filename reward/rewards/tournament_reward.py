@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from reward.judges.asking import asking_for
 from reward.judges.base import Judge
 from reward.judges.lazy import LazyJudge
 from reward.judges.pairwise import JudgePair, PairwiseJudge
@@ -100,6 +101,7 @@ class _Tournament(CaptionScorer):
     def __init__(self, judge: PairwiseJudge, max_comparisons: int, seed: int) -> None:
         self.judge, self.max_comparisons, self.seed = judge, max_comparisons, seed
         self.spec = MetricSpec("tournament", f"{__name__}:_Tournament", ("win_rate",))
+        self.judges = (judge.judge,)
 
     def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
         """One tournament a group; the pairs of all groups go to the judge in one call."""
@@ -113,7 +115,8 @@ class _Tournament(CaptionScorer):
             pairs_of.append(pairs)
             for first, second in pairs:
                 questions.append(JudgePair(captions[first], captions[second], group.features, group.references))
-        verdicts = iter(self.judge.compare(questions))
+        with asking_for("tournament"):
+            verdicts = iter(self.judge.compare(questions))
         scores: list[list[float]] = []
         errors: dict[int, str] = {}
         for group, captions, pairs in zip(groups, captions_of, pairs_of, strict=True):

@@ -78,6 +78,8 @@ class LoopbackJudge:
         self.most_choices = 1_000  # of a reply, whatever `n` asks for
         self.samples = True  # False writes the likeliest text at any temperature
         self.choices: Counter[str] = Counter()  # {last message: answers that were sent in full}
+        self.bills_cached = True  # False leaves out of the bill what earlier requests began with
+        self.seen_prompts: list[list[int]] = []
         self.most_at_once = 0
         self._now = 0
         self._lock = threading.Lock()
@@ -121,14 +123,24 @@ class LoopbackJudge:
         length = inputs["input_ids"].shape[1]
         rows = [self._up_to_the_end(row) for row in out.sequences[:, length:].tolist()]
         written = sum(map(len, rows))
+        read = self._billed(inputs["input_ids"][0].tolist())
         return {
             "id": "chatcmpl-1",
             "object": "chat.completion",
             "created": 0,
             "model": self.answers_as or body["model"],
             "choices": [self._choice(row, ids, out.logits, body) for row, ids in enumerate(rows)],
-            "usage": {"prompt_tokens": length, "completion_tokens": written, "total_tokens": length + written},
+            "usage": {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written},
         }
+
+    def _billed(self, prompt: list[int]) -> int:
+        """Tokens of a prompt that are to be paid."""
+        cached = 0
+        for seen in [] if self.bills_cached else self.seen_prompts:
+            while prompt[: cached + 1] == seen[: cached + 1] and cached < len(prompt):
+                cached += 1
+        self.seen_prompts.append(prompt)
+        return len(prompt) - cached
 
     def _up_to_the_end(self, ids: list[int]) -> list[int]:
         end = self.processor.tokenizer.eos_token_id

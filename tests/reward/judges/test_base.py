@@ -10,6 +10,7 @@ import pytest
 
 from reward.errors import InvalidSampleError
 from reward.judges import Answer, Judge, LocalJudge, Question, ScriptedJudge, ServerJudge
+from reward.judges.base import read_each, weigh_answers
 from reward.judges.cache import AnswerCache
 from reward.judges.chat import request_key
 from reward.judges.lazy import LazyJudge
@@ -59,8 +60,9 @@ def test_two_processes_may_share_a_cache_which_gives_back_what_it_was_given(tmp_
     other.put("b", odd)
     other.put("a", Answer("1"))
     assert (one.get("b"), other.get("a"), one.get("c")) == (odd, Answer("1"), None)
+    assert [cache.settle("judge", way) for cache, way in ((one, "text"), (other, "probabilities"))] == ["text"] * 2
     with sqlite3.connect(file) as rows:
-        assert rows.execute("SELECT count(*) FROM kept").fetchone() == (2,)
+        assert rows.execute("SELECT count(*) FROM kept WHERE owner = 'answers'").fetchone() == (2,)
 
 
 def test_an_answer_belongs_to_all_that_decides_it():
@@ -91,6 +93,9 @@ def test_a_lazy_judge_loads_once_when_asked_and_stays_out_of_pickles():
         rows = list(pool.map(lambda _: judge.answer_distribution([GOOD], ["1"]).tolist(), range(4)))
     assert (rows, loads, judge.usage.answered) == ([[[0.5]]] * 4, [1], 4)
     assert judge.pieces("12") == ("1", "2")
+    weigh_answers(judge, [GOOD] * 3, ["1"])
+    read_each(judge.load().generate, [GOOD] * 2, str)
+    assert judge.usage.readings == {"probabilities": 3, "text": 2}
     copy = pickle.loads(pickle.dumps(judge))
     assert (copy.name, copy.usage.answered) == ("later", 0)
     assert len(copy.generate([GOOD])) == 1

@@ -188,6 +188,17 @@ def test_the_system_message_arrives_as_with_the_local_judge(start, end, arrives)
         assert sorted(there.logprobs[0].values()) == pytest.approx(sorted(here.logprobs[0].values()), abs=1e-4)
 
 
+@pytest.mark.parametrize("dialect", ["heard", "left out"])
+def test_tokens_that_a_server_does_not_bill_again_hide_no_system_message(dialect):
+    start, end, arrives = DIALECTS[dialect]
+    template = toy_judges.TEMPLATE.replace("IMAGE", "<image>\n").replace(START, start).replace(END, end)
+    with loopback_judge(*toy_judges.llava(template=template)) as server:
+        server.bills_cached = False
+        for _ in range(2):
+            judge_at(server, retries=0).generate(QUESTIONS[5:6], max_new_tokens=1)
+            assert (server.requests[-1]["messages"][0]["role"] == "system") == arrives
+
+
 def test_a_server_that_refuses_max_tokens_is_told_the_newer_name_once(server):
     server.newer, server.refuse = True, "too long"
     judge = judge_at(server, retries=0, concurrency=1)

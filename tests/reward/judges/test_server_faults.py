@@ -1,5 +1,6 @@
 """ServerJudge and a bad server: nothing is lost, nothing is paid for twice, and it gives up with a reason."""
 
+import re
 import signal
 import threading
 import time
@@ -8,9 +9,11 @@ from email.utils import formatdate
 import numpy as np
 import pytest
 
+from reward import FleurReward, MetricReward, TournamentReward
 from reward.errors import JudgeError
-from reward.judges import Question, ServerJudge, connection
-from tests.toys.loopback_judge import Fault
+from reward.judges import Question, ServerJudge, connection, endpoint
+from tests.toys.loopback_judge import Fault, loopback_judge
+from tests.toys.rating_judges import strict_llava
 from tests.toys.toy_judges import pictures
 
 pytestmark = pytest.mark.slow
@@ -153,10 +156,36 @@ def test_waits_are_those_that_the_server_says_and_grow(server, monkeypatch):
 def test_a_server_that_loads_its_model_is_waited_for(server, monkeypatch):
     server.loading = 3
     assert judge_at(server).models() == ["tiny"]
-    monkeypatch.setattr(connection, "_PATIENCE_WITH_LOADING", 0.1)
+    monkeypatch.setattr(endpoint, "_PATIENCE_WITH_LOADING", 0.1)
     server.loading = 1_000
     with pytest.raises(JudgeError, match=r"is not ready \(Error code: 503 - .*Loading model.*\); run again when it is"):
         judge_at(server).models()
+
+
+def test_a_trainer_waits_for_a_judge_that_restarts_and_others_end_after_their_tries(monkeypatch, caplog):
+    monkeypatch.setattr(connection, "_QUIET_WAIT", 0.1)
+    with loopback_judge(*strict_llava("12345")) as server:
+        judge = judge_at(server, retries=1, concurrency=2)
+        server.faults.extend([Fault("drop")] * 10)
+        with pytest.raises(JudgeError, match=f"at {server.endpoint} did not answer in 2 tries, last: no connection"):
+            judge.generate(questions(4))
+        server.faults.clear()
+        server.faults.extend([Fault("drop"), Fault("status", 503), Fault("status", 502)] * 2)
+        reward = MetricReward("judge", judge)
+        assert None not in reward(["Describe."] * 2, ["A dog.", "A cat."], image=pictures(2))
+        assert not server.faults
+    waits = [record.getMessage() for record in caplog.records if "waiting" in record.getMessage()]
+    form = rf"judge: 'Grade how .*'\.\.\.: waiting \d s to ask tiny at {server.endpoint} again \(\d s so far"
+    assert 1 <= len(waits) < 6, "of questions that wait at the same time, one is told of"
+    assert all(re.match(form, wait) for wait in waits)
+
+
+@pytest.mark.parametrize(("patience", "expected"), [(None, 300.0), (5.0, 5.0)])
+@pytest.mark.parametrize("make", [TournamentReward, FleurReward], ids=["tournament", "fleur"])
+def test_a_judge_of_a_trainer_has_the_patience_of_remote_rewards(make, patience, expected):
+    judge = ServerJudge("tiny", "http://127.0.0.1:9/v1", patience=patience)
+    make(judge)(["Describe."], ["..."], image=pictures(1))  # nothing is asked about it
+    assert judge.patience == expected
 
 
 def test_nobody_listens():

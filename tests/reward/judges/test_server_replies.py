@@ -1,5 +1,6 @@
 """ServerJudge and what a server may reply: odd values fail their row, and no reply runs on for ever."""
 
+import base64
 import gzip
 import json
 import sqlite3
@@ -9,9 +10,12 @@ import zlib
 import numpy as np
 import pytest
 
-from reward import http_client
+from reward import http_client, load_scorer
 from reward.errors import JudgeError
 from reward.judges import Question, ServerJudge
+from reward.judges.base import NoProbabilities
+from reward.scoring import score_dataset
+from tests.toys.json_lines import read_lines, write_lines
 from tests.toys.loopback_http import send, serving
 
 ANSWERS = list("12345")
@@ -82,7 +86,8 @@ ODD = [
     (completion(text="", message={"reasoning": "4 or 5?"}), "reasoning but no answer"),
     (completion(finish_reason="abort"), "is 'abort'"),
     (completion(finish_reason=None), "is None"),
-    (completion(logprobs=None), "no log probabilities"),
+    (completion(logprobs=None), "without the probabilities of its tokens"),
+    (completion(text="", logprobs={"content": []}), "reply is empty"),
 ]
 
 
@@ -96,8 +101,7 @@ def test_an_odd_reply_fails_its_row_and_is_not_kept(writer, tmp_path, reply, mes
     assert list(caught.value.failures) == [0]
     assert message in caught.value.failures[0]
     assert caught.value.results[1][3] == pytest.approx(0.8, abs=1e-3)
-    read = {10, 20} if message == "no log probabilities" else {10}  # before the first good reply it is an answer, too
-    assert round(judge.usage.cost * 1e6) in read, "only what could be read is booked"
+    assert round(judge.usage.cost * 1e6) == 10, "only what could be read is booked"
     writer.odd(completion())  # a good server at the same address, after a repair
     table = writer.judge(cache=cache).answer_distribution(BOTH, ANSWERS)
     assert table[:, 3] == pytest.approx([0.8, 0.8], abs=1e-3)
@@ -179,14 +183,128 @@ def test_a_redirect_and_a_refused_temperature_say_what_to_change(writer, tmp_pat
     assert judge.usage.cached == 0, "an empty answer is asked again"
 
 
-def test_our_own_machine_is_asked_without_a_proxy(writer, monkeypatch):
-    monkeypatch.setenv("HTTP_PROXY", "http://user:secret@127.0.0.1:9")
-    monkeypatch.delenv("NO_PROXY", raising=False)
-    monkeypatch.delenv("no_proxy", raising=False)
-    assert writer.judge().generate(BOTH[:1])[0].text == "4"
-    with pytest.raises(JudgeError, match=r"no connection by the proxy 127.0.0.1:9") as caught:
-        ServerJudge("tiny", "http://judge.invalid/v1", retries=0).generate(BOTH[:1])
+PROXY = "http://user:secret@127.0.0.1:9"
+HERE = ("http://localhost:{port}/v1", "http://127.0.0.1:{port}/v1")
+
+
+@pytest.mark.parametrize("variables", [{"HTTP_PROXY": PROXY}, {"all_proxy": PROXY, "NO_PROXY": "example.org"}])
+@pytest.mark.parametrize("address", HERE)
+def test_our_own_machine_is_asked_without_a_proxy(writer, monkeypatch, variables, address):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    port = writer.endpoint.split(":")[2].split("/")[0]
+    assert ServerJudge("tiny", address.format(port=port)).generate(BOTH[:1])[0].text == "4"
+
+
+@pytest.mark.parametrize(
+    ("variables", "proxy"),
+    [
+        ({"HTTP_PROXY": PROXY}, "127.0.0.1:9"),
+        ({"http_proxy": PROXY}, "127.0.0.1:9"),
+        ({"ALL_PROXY": PROXY}, "127.0.0.1:9"),
+        ({"HTTPS_PROXY": PROXY}, None),
+        ({"HTTP_PROXY": PROXY, "NO_PROXY": "other.invalid,judge.invalid"}, None),
+        ({}, None),
+    ],
+)
+def test_a_proxy_that_is_used_is_named(monkeypatch, variables, proxy):
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(JudgeError, match="no connection") as caught:
+        ServerJudge("tiny", "http://judge.invalid/v1", retries=0, timeout=5.0).generate(BOTH[:1])
+    assert ("by the proxy 127.0.0.1:9" in str(caught.value)) == (proxy is not None)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("status", [200, 400, 401, 500])
+def test_the_key_is_hidden_in_any_case_and_as_base64(writer, monkeypatch, status):
+    key = "sk-Not-a-Real-Key-1234567890"
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    forms = [key, key.upper(), key.lower(), f"Bearer {key}"]
+    for prefix in ("", ":", "Bearer ", "user:"):
+        encoded = base64.b64encode(f"{prefix}{key}".encode())
+        forms += [encoded.decode(), encoded.decode().lower(), base64.urlsafe_b64encode(encoded).decode()]
+    secrets = [key.lower(), *(base64.b64encode(f"{' ' * shift}{key}".encode()).decode()[4:30] for shift in range(3))]
+    for form in forms:
+        body = json.dumps({"error": {"message": f"you sent {form}", "code": None}}).encode()
+        writer.reply = lambda handler, text, body=body: send(handler, body, status)
+        with pytest.raises(JudgeError) as caught:
+            writer.judge(retries=0).generate(BOTH[:1])
+        errors = (caught.value, caught.value.__cause__, caught.value.__context__)
+        assert not any(secret.lower() in repr(error).lower() for error in errors for secret in secrets)
+
+
+LACKING = completion(logprobs=None)
+
+
+def test_the_first_replies_settle_for_the_run_how_answers_are_read(writer, tmp_path):
+    file = tmp_path / "answers.sqlite"
+    writer.judge(cache=file).weigh(BOTH[1:], ANSWERS)
+    writer.odd(LACKING)
+    resumed = writer.judge(cache=file)
+    with pytest.raises(JudgeError) as caught:
+        resumed.weigh(BOTH, ANSWERS)
+    assert (resumed.reading, list(caught.value.failures)) == ("probabilities", [0])
+    writer.reply = lambda handler, text: send(handler, json.dumps(LACKING).encode())
+    with pytest.raises(JudgeError, match="without the probabilities of its tokens") as caught:
+        writer.judge(cache=file).weigh([Question("new")], ANSWERS)
+    assert not isinstance(caught.value, NoProbabilities)
+
+
+def test_a_run_that_reads_what_is_written_goes_on_so(writer, tmp_path, caplog):
+    file = tmp_path / "answers.sqlite"
+    writer.reply = lambda handler, text: send(handler, json.dumps(LACKING).encode())
+    with pytest.raises(NoProbabilities):
+        writer.judge(cache=file, concurrency=1).weigh(BOTH, ANSWERS)
+    assert writer.requests == 3, "the second question is not asked"
+    writer.odd(completion())
+    resumed = writer.judge(cache=file)
+    with pytest.raises(NoProbabilities):
+        resumed.weigh(BOTH, ANSWERS)
+    assert (resumed.reading, writer.requests) == ("text", 3)
+    assert "begin anew with another file" in caplog.text
+    assert writer.judge(cache=tmp_path / "new.sqlite").weigh(BOTH, ANSWERS)[:, 3] == pytest.approx([0.8] * 2, abs=1e-3)
+
+
+@pytest.mark.slow
+def test_a_file_run_that_goes_on_mixes_no_numbers_of_two_kinds(writer, tmp_path):
+    data = write_lines(tmp_path / "data.jsonl", [{"caption": f"A dog, {row}."} for row in range(6)])
+    output = tmp_path / "scores.jsonl"
+    replies = [(200, completion(position("5", -0.22, [("5", -0.22), ("3", -1.6)]), text="5"))] * 3 + [(402, {})] * 3
+
+    def score():
+        judge = writer.judge(retries=0, concurrency=1)
+        scorer = load_scorer(
+            "judge", judge, prompt={"ask": "{caption}", "read": "digit", "scale": "1:5", "system": ""}, sees_image=False
+        )
+        return score_dataset(data, scorer, output, part_rows=1)
+
+    def reply(handler, text):
+        status, made = replies.pop(0) if replies else (200, completion(text="5", logprobs=None))
+        send(handler, json.dumps(made).encode(), status)
+
+    writer.reply = reply
+    with pytest.raises(JudgeError, match="used up"):
+        score()
+    replies.clear()
+    score()
+    scores = [row["grade"] for row in read_lines(output)]
+    assert scores[:3] == pytest.approx([0.9] * 3, abs=0.05)
+    assert scores[3:] == [None] * 3, "what is written would be 1"
+
+
+def test_an_answer_whose_token_has_no_alternatives_is_asked_again_and_then_has_a_reason(writer):
+    lone = completion(position("**"), position("4", -0.2, [("4", -0.2)]), text="**4")
+    writer.odd(lone)
+    with pytest.raises(JudgeError, match="no alternatives of the answer '4'") as caught:
+        writer.judge(retries=2).weigh(BOTH, ANSWERS)
+    assert (list(caught.value.failures), writer.requests) == ([0], 4)
+    replies = [json.dumps(reply).encode() for reply in (completion(), lone, lone)]
+    writer.reply = lambda handler, text: send(handler, replies.pop())
+    assert writer.judge(retries=2).weigh(BOTH[:1], ANSWERS)[0, 3] == pytest.approx(0.8, abs=2e-2)
 
 
 def test_a_reply_without_probabilities_is_asked_again_and_then_has_a_reason(writer):
@@ -198,7 +316,7 @@ def test_a_reply_without_probabilities_is_asked_again_and_then_has_a_reason(writ
     assert judge.answer_distribution(BOTH[:1], ANSWERS)[0, 3] == pytest.approx(0.8, abs=1e-3)
     writer.odd(completion(logprobs=None))
     before = writer.requests
-    with pytest.raises(JudgeError, match="no log probabilities with this reply, but with others"):
+    with pytest.raises(JudgeError, match="this reply without the probabilities of its tokens, which others had"):
         judge.answer_distribution(BOTH[:1], ANSWERS)
     assert writer.requests == before + 3
 

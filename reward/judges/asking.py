@@ -1,0 +1,99 @@
+"""How a judge is asked: in threads, equal questions once, and for which metric."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from queue import Empty, SimpleQueue
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+_metric: ContextVar[str] = ContextVar("metric", default="")
+
+
+class Stopped(Exception):
+    """The call that asked was given up, so whoever else waits for this answer must ask for it."""
+
+
+class Twins(Generic[T]):
+    """Equal questions that are asked at the same time are asked once.
+
+    Example:
+        >>> Twins().once("key", lambda: "4")
+        ('4', False)
+    """
+
+    def __init__(self) -> None:
+        self._pending: dict[str, Future[T]] = {}  # what a thread is asking for
+
+    def once(self, key: str, ask: Callable[[], T]) -> tuple[T, bool]:
+        """What `ask` gives, or what it gives another thread with the same key; and whether it was another's.
+
+        Raises:
+            Exception: what `ask` raises, in all threads. But where it is Stopped, the next thread asks.
+        """
+        ours: Future[T] = Future()
+        while True:
+            # setdefault is atomic: one of the threads finds its own future there.
+            pending = self._pending.setdefault(key, ours)
+            if pending is ours:
+                break
+            with suppress(Stopped):
+                return pending.result(), True
+        try:
+            ours.set_result(ask())
+        except BaseException as error:
+            ours.set_exception(error)
+        del self._pending[key]
+        return ours.result(), False
+
+
+def ask_in_threads(ask: Callable[[str], None], keys: Iterable[str], most: int, stop: threading.Event) -> None:
+    """Calls `ask` with each key, in as many threads as there are keys, and `most` at most; `stop` ends it early."""
+    queue: SimpleQueue[str] = SimpleQueue()
+    for key in keys:
+        queue.put(key)
+
+    def work() -> None:
+        with suppress(Empty):
+            while not stop.is_set():
+                ask(queue.get_nowait())
+
+    threads = [start_thread(work) for _ in range(min(most, queue.qsize()))]
+    try:
+        for thread in threads:
+            thread.join()
+    finally:
+        stop.set()  # Ctrl-C: what is under way is still kept, and nothing else is asked
+
+
+def start_thread(work: Callable[[], None]) -> threading.Thread:
+    """Starts a thread that does not keep the process from ending, as those of an executor would."""
+    thread = threading.Thread(target=work, name="judge", daemon=True)
+    thread.start()
+    return thread
+
+
+@contextmanager
+def asking_for(metric: str) -> Iterator[None]:
+    """Names the metric for which judges are asked inside the block, for what they say of their waits.
+
+    Example:
+        >>> with asking_for("fleur"):
+        ...     metric_that_asks()
+        'fleur'
+    """
+    token = _metric.set(metric)
+    try:
+        yield
+    finally:
+        _metric.reset(token)
+
+
+def metric_that_asks() -> str:
+    """The name of the metric for which judges are asked now, empty outside of `asking_for`."""
+    return _metric.get()
