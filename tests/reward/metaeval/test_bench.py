@@ -179,18 +179,9 @@ def test_significance_is_marked_and_resamples_too_few_for_it_are_told(rated: Ben
         assert told != enough
 
 
-def test_rows_of_other_items_and_too_few_images_are_told(tmp_path: Path) -> None:
-    benchmark = load_benchmark("flickr8k-expert", write_rated(tmp_path, 30, images=5))
-    whole = np.arange(30.0)[:, None]
-    rows = [BenchRow(GOOD, 30, whole), BenchRow(BAD, 30, np.where(whole < 20, whole, np.nan))]
-    for row in rows:
-        row.evaluation = evaluate(benchmark, row.scores, resamples=20)
-    told = said(BenchTable(benchmark, None, rows, ("overall",), "overall"))
-    assert "rows that differ in 'scored' are computed on different items" in told
-    assert "Flickr8k-Expert: only 5 different images: too few" in told
-
-
-def test_it_is_told_how_ratings_aspects_and_ties_count(pairs: Benchmark, rated: Benchmark, tmp_path: Path) -> None:
+def test_it_is_told_how_ratings_aspects_and_ties_count_and_what_to_doubt(
+    pairs: Benchmark, rated: Benchmark, tmp_path: Path
+) -> None:
     tables = run(load_benchmark("scenes", limit=30), pairs, metrics=[LENGTH])
     several, of_pairs = (line for line in said(*tables).splitlines() if "ranked by" in line)
     assert "(seed 7): simulated ratings, no people were asked; the mean of a caption's ratings counts" in several
@@ -199,6 +190,14 @@ def test_it_is_told_how_ratings_aspects_and_ties_count(pairs: Benchmark, rated: 
     assert "Pascal-50S: 'mean' is the mean over the categories; rows are ranked by 'mean'; equal sc" in of_pairs
     page = report(*tables).write(tmp_path / "report.md").read_text(encoding="utf-8")
     assert page.startswith("# Agreement with simulated ratings and human judgments\n")
+
+    scores = rated.columns["good"].copy()
+    rows = [BenchRow(GOOD, 40, scores), BenchRow(BAD, 40, np.where(np.arange(40)[:, None] < 20, scores, np.nan))]
+    for row in rows:
+        row.evaluation = replace(evaluate(rated, row.scores, resamples=20), images=5)
+    notes = said(BenchTable(rated, None, rows, ("overall",), "overall"))
+    assert "rows that differ in 'scored' are computed on different items" in notes
+    assert "Flickr8k-Expert: only 5 different images: too few" in notes
 
 
 def test_json_and_details_have_counts_categories_and_all_statistics(pairs: Benchmark, tmp_path: Path) -> None:
