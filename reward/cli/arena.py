@@ -124,27 +124,29 @@ def arena(
 
     if leaderboard and ranking is None:
         raise typer.BadParameter("goes with --ranking, which it is compared with", param_hint="--leaderboard")
-    fixed = None if ranking is None else read_ranking(ranking)
+    fixed_ranking = None
     boards = {}
-    for name, path in options.named_files(leaderboard or [], "--leaderboard").items():
-        assert fixed is not None
-        boards[f"leaderboard:{name}"] = fixed.correlations(read_ranking(path).scores)
+    if ranking is not None:
+        fixed_ranking = read_ranking(ranking)
+        for name, path in options.named_files(leaderboard or [], "--leaderboard").items():
+            boards[f"leaderboard:{name}"] = fixed_ranking.correlations(read_ranking(path).scores)
     if not battles:
-        if fixed is None or not boards:
+        if fixed_ranking is None or not boards:
             message = "is missing; only --leaderboard NAME=FILE --ranking FILE needs no battles"
             raise typer.BadParameter(message, param_hint="BATTLES")
-        report = ranking_report(fixed, boards, command=terminal.command_line())
+        report = ranking_report(fixed_ranking, boards, command=terminal.command_line())
         print_report(report, None, json=figures.json, quiet=figures.quiet or figures.json)
         return
     if annotator is not None and annotator.resolve() in [Path(path).resolve() for path in battles]:
         raise typer.BadParameter("is the file of the first annotator itself", param_hint="--annotator")
     metrics = read_metrics(metric or [], settings)
-    first = Path(battles[0].rpartition("=")[2])
-    images = images or (first if first.is_dir() else first.parent)
+    if images is None:
+        first = Path(battles[0].rpartition("=")[2])
+        images = first if first.is_dir() else first.parent
     entries, unanswered = judging.read(battles, images, seed, figures)
-    if fixed is not None:
-        models = {battle[source]: None for battle in entries for source in ("source1", "source2")}
-        fixed.common(models)  # before hours of scoring
+    if fixed_ranking is not None:  # too few common models are refused before hours of scoring
+        models = dict.fromkeys(battle[source] for battle in entries for source in ("source1", "source2"))
+        fixed_ranking.common(models)
     with terminal.stdout_kept_clean():
         voters = all_voters(
             entries,
@@ -156,8 +158,9 @@ def arena(
             **figures.scoring(device),
         )
         result = rate_arena(
-            entries, voters, pair_weights=pair_weights, ranking=fixed, boards=boards, resamples=resamples, seed=seed
+            entries, voters, pair_weights=pair_weights, ranking=fixed_ranking, resamples=resamples, seed=seed
         )
+    result.correlations.update(boards)
     report = arena_report(result, command=terminal.command_line())
     print_report(report, None, json=figures.json, quiet=figures.quiet)
     console = terminal.console(stderr=True)

@@ -55,9 +55,6 @@ class JudgingOptions:
         ),
     ] = None
     prompt: options.PromptFile = None
-    max_new_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Most tokens of a written reason and verdict; default: 512.")
-    ] = None
     overwrite: Annotated[
         bool | None, typer.Option("--overwrite", help="Replace a finished output, and discard an unfinished run.")
     ] = None
@@ -78,7 +75,10 @@ class JudgingOptions:
 
         if self.judge is None:
             options.refuse({name: value or None for name, value in vars(self).items()}, "goes with --judge")
-            return [battle for path in files for battle in read_battles(path)], 0
+            entries = []
+            for path in files:
+                entries += read_battles(path)
+            return entries, 0
         if self.output is None:
             raise typer.BadParameter("is missing: where are the verdicts to be kept?", param_hint="--output")
         battles = self._made(files, seed)
@@ -88,7 +88,6 @@ class JudgingOptions:
             reasons=not self.no_reasons,
             both_orders=not self.one_order,
             prompt=self.prompt,
-            max_new_tokens=self.max_new_tokens or 512,
         )
         try:
             judged = judge_battles(
@@ -105,26 +104,34 @@ class JudgingOptions:
         console = terminal.console(stderr=True)
         if judged.already_done:
             print_done(self.output, "battles and settings", "asked")
-        problems = [battle["judge_error"] for battle in judged.battles if "judge_error" in battle]
         if not any("judge" in battle for battle in judged.battles):
+            problems = [battle["judge_error"] for battle in judged.battles if "judge_error" in battle]
             console.print(f"error: no battle could be judged; the first: {problems[0]}", style="red")
             raise typer.Exit(1)
         if not figures.quiet:
-            before = f" ({judged.resumed} of them by an earlier run)" if judged.resumed else ""
-            number = sum("judge" in battle for battle in judged.battles)
-            console.print(f"judged {number} battles{before} -> {self.output}", style="green")
+            line = f"judged {sum('judge' in battle for battle in judged.battles)} battles"
+            if judged.resumed:
+                line += f" ({judged.resumed} of them by an earlier run)"
+            console.print(f"{line} -> {self.output}", style="green")
         return judged.battles, judged.unanswered
 
     def _made(self, files: Sequence[str], seed: int) -> list[Battle]:
         """The battles of one file, or of the captions of models."""
-        from reward.metaeval.arena import read_battles
-        from reward.metaeval.arena.auto import make_auto_battles, read_auto
-        from reward.metaeval.arena.battles import make_battles, read_captions
+        from reward.metaeval.arena.battles import (
+            make_auto_battles,
+            make_battles,
+            read_auto,
+            read_battles,
+            read_captions,
+        )
 
         if self.auto is None and len(files) == 1:
             return read_battles(files[0])
-        captions = {name: read_captions(path) for name, path in options.named_files([*files], "BATTLES").items()}
+        captions = {model: read_captions(path) for model, path in options.named_files([*files], "BATTLES").items()}
         if self.auto is None:
             return make_battles(captions, seed=seed)
         items = read_auto(self.auto)
-        return [battle for model, own in captions.items() for battle in make_auto_battles(items, own, model, seed=seed)]
+        battles = []
+        for model in captions:
+            battles += make_auto_battles(items, captions[model], model, seed=seed)
+        return battles

@@ -90,10 +90,10 @@ def compare_with_raters(
         for name, by_aspect in taus.items():
             rounds = []
             for rater in range(ratings.shape[1]):
-                judged = ratings[:, rater] if name == RATER else scores[name][aspect]
+                votes = ratings[:, rater] if name == RATER else scores[name][aspect]
                 # Metrics meet the same means as the person, or the comparison would not be fair.
                 mean_of_others = np.delete(ratings, rater, axis=1).mean(axis=1)
-                rounds.append(resampled(tau, (judged, mean_of_others), weights))
+                rounds.append(resampled(tau, (votes, mean_of_others), weights))
             by_aspect[aspect] = np.mean(rounds, axis=0)
     return _comparison(taus, {name: [RATER] for name in scores})
 

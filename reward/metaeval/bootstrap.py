@@ -33,10 +33,13 @@ class Interval:
         Replicates that are NaN are left out: the statistic cannot be computed on those resamples. If all are NaN, so
         are the ends of the interval. Infinite ones are not averaged.
         """
-        tail, replicates = (1 - LEVEL) / 2, values[1:][~np.isnan(values[1:])]
+        replicates = values[1:][~np.isnan(values[1:])]
         if not len(replicates):
             return cls(float(values[0]), np.nan, np.nan)
-        method: Literal["linear", "inverted_cdf"] = "linear" if np.isfinite(replicates).all() else "inverted_cdf"
+        method: Literal["linear", "inverted_cdf"] = "linear"
+        if not np.isfinite(replicates).all():
+            method = "inverted_cdf"  # takes one of the values
+        tail = (1 - LEVEL) / 2
         low, high = np.quantile(replicates, [tail, 1 - tail], method=method)
         return cls(float(values[0]), float(low), float(high))
 
@@ -46,8 +49,9 @@ class Interval:
         return self.low > 0 or self.high < 0
 
     def __str__(self) -> str:
-        ends = "" if np.isnan(self.low) else f" [{self.low:.3f}, {self.high:.3f}]"
-        return f"{self.value:.3f}{ends}"
+        if np.isnan(self.low):
+            return f"{self.value:.3f}"
+        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
 
 def bootstrap_weights(
@@ -71,7 +75,8 @@ def bootstrap_weights(
                [2., 2., 0., 0.]])
     """
     members = np.arange(n) if clusters is None else number_clusters(clusters)
-    return np.array([times[members] for times in draws(int(members.max()) + 1, resamples, seed)], dtype=np.float64)
+    drawn = draws(int(members.max()) + 1, resamples, seed)
+    return np.array([counts[members] for counts in drawn], dtype=np.float64)
 
 
 def draws(count: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
@@ -112,10 +117,16 @@ def resampled(
         >>> resampled(np.mean, [np.array([1.0, 2.0])], np.array([[1, 3], [0, 0]]))
         array([1.5 , 1.75,  nan])
     """
-    places, values = np.arange(len(arrays[0])), [statistic(*arrays)]
-    for times in weights:
-        rows = np.repeat(places, (times if clusters is None else times[clusters]).astype(np.intp))
-        values.append(statistic(*(array[rows] for array in arrays)) if len(rows) else np.nan)
+    numbers = np.arange(len(arrays[0]))
+    values = [statistic(*arrays)]
+    for counts in weights:
+        if clusters is not None:
+            counts = counts[clusters]  # every row of a cluster is drawn as often as the cluster
+        rows = np.repeat(numbers, counts.astype(np.intp))
+        value = np.nan
+        if len(rows):
+            value = statistic(*[array[rows] for array in arrays])
+        values.append(value)
     return np.array(values, dtype=np.float64)
 
 
@@ -133,12 +144,14 @@ def with_mean(values: Mapping[str, np.ndarray], averaged: Sequence[str]) -> dict
     """
     if not averaged:
         return dict(values)
-    stacked = np.stack([values[name] for name in averaged])
-    known = ~np.isnan(stacked)
-    known[:, 0] = True
-    sums, numbers = np.where(known, stacked, 0).sum(axis=0), known.sum(axis=0)
-    mean = np.divide(sums, numbers, out=np.full(len(sums), np.nan), where=numbers > 0)
-    return {**{name: values[name] for name in averaged}, MEAN: mean, **values}
+    columns = {name: values[name] for name in averaged}
+    stacked = np.stack(list(columns.values()))
+    counted = ~np.isnan(stacked)
+    counted[:, 0] = True  # the estimate counts all, so that one NaN makes it NaN
+    sums = np.where(counted, stacked, 0).sum(axis=0)
+    counts = counted.sum(axis=0)
+    mean = np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0)
+    return {**columns, MEAN: mean, **values}
 
 
 def p_value(values: np.ndarray) -> float:

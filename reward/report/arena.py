@@ -9,10 +9,8 @@ from typing import Any, TypeAlias
 
 import pandas as pd
 
-from reward.metaeval.arena.agreement import KENDALL, SPEARMAN
 from reward.metaeval.arena.battles import HUMAN
-from reward.metaeval.arena.ranking import SCORE, Ranking
-from reward.metaeval.arena.ratings import BRADLEY_TERRY, ELO, model_pairs
+from reward.metaeval.arena.ratings import BRADLEY_TERRY, ELO, KENDALL, SCORE, SPEARMAN, Ranking, model_pairs
 from reward.metaeval.arena.result import ArenaResult
 from reward.metaeval.arena.voters import Voter
 from reward.metaeval.benchmarks.items import OVERALL

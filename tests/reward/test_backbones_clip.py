@@ -1,10 +1,7 @@
 """load_clip: Long-CLIP's original layout against golden outputs, open_clip folders and Hub models, refused weights."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import open_clip
@@ -21,7 +18,6 @@ from reward.backbones import load_clip
 from reward.backbones.clip import Scaling, normalized
 from reward.errors import CheckpointError, ConfigError, ImageError
 from tests.reward.metrics.tiny_vela import clip_architecture
-from tests.toys.loopback_hub import LoopbackHub
 from tests.toys.small_clip import small_clip
 from tests.toys.toy_clips import toy_clip
 
@@ -31,21 +27,21 @@ OUTPUTS = load_file(GOLDEN / "longclip_tiny_io.safetensors")
 PIXELS = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 
 
-def distance(towers: Any) -> float:
+def distance(towers):
     """The largest difference from the golden outputs."""
     with torch.inference_mode():
         images = (towers.encode_image(OUTPUTS["image"]) - OUTPUTS["image_features"]).abs().max()
         return float(max(images, (towers.encode_text(OUTPUTS["text_ids"]) - OUTPUTS["text_features"]).abs().max()))
 
 
-def test_long_clip_matches_the_original_implementation() -> None:
+def test_long_clip_matches_the_original_implementation():
     towers = load_clip(WEIGHTS)
     assert distance(towers) < 1e-5
     assert (towers.embed_dim, towers.context_length, towers.image_size) == (32, 248, 32)
     assert not towers.training
 
 
-def test_a_pt_file_a_folder_and_a_hub_name(tmp_path: Path, hub: LoopbackHub) -> None:
+def test_a_pt_file_a_folder_and_a_hub_name(tmp_path, hub):
     file = tmp_path / "longclip-L.pt"
     torch.save(load_file(WEIGHTS), file)
     hub.add_repo("BeichenZhang/LongCLIP-L", {file.name: file})
@@ -53,7 +49,7 @@ def test_a_pt_file_a_folder_and_a_hub_name(tmp_path: Path, hub: LoopbackHub) -> 
         assert distance(load_clip(source)) < 1e-5
 
 
-def test_one_or_two_position_tables(tmp_path: Path) -> None:
+def test_one_or_two_position_tables(tmp_path):
     tensors = load_file(WEIGHTS)
     tensors["positional_embedding"][20:] = 7
     tensors["positional_embedding_res"][:20] = -7
@@ -78,9 +74,7 @@ def test_one_or_two_position_tables(tmp_path: Path) -> None:
         ("no_weights", "cannot load the open_clip model"),
     ],
 )
-def test_what_is_no_clip_is_told(
-    source: str, message: str, tmp_path: Path, hub: LoopbackHub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_no_clip_is_told(source, message, tmp_path, hub, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tensors = load_file(WEIGHTS)
     save_file({**tensors, "positional_embedding_res": torch.zeros(20, 64)}, "two_lengths.safetensors")
@@ -94,7 +88,7 @@ def test_what_is_no_clip_is_told(
         load_clip(source)
 
 
-def save_clip(folder: Path, model_cfg: dict[str, Any], model: Any = open_clip.CLIP, **preprocess: Any) -> Any:
+def save_clip(folder, model_cfg, model=open_clip.CLIP, **preprocess):
     """Saves a model with random weights in open_clip's layout."""
     torch.manual_seed(3)
     clip = model(**{key: value for key, value in model_cfg.items() if key != "custom_text"})
@@ -105,7 +99,7 @@ def save_clip(folder: Path, model_cfg: dict[str, Any], model: Any = open_clip.CL
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """A small model in open_clip's layout, with OpenAI's tokens."""
     folder = tmp_path_factory.mktemp("open_clip")
     model_cfg = clip_architecture()["model_cfg"]
@@ -115,11 +109,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_open_clip_folders_and_hub_models(folder: Path, hub: LoopbackHub) -> None:
+def test_open_clip_folders_and_hub_models(folder, hub):
     hub.add_folder("owner/clip", folder)
     reference = open_clip.create_model(f"local-dir:{folder}")
     for source in (folder, f"local-dir:{folder}", "hf-hub:owner/clip", "owner/clip"):
-        towers: Any = load_clip(source)
+        towers = load_clip(source)
         ids, _ = towers.tokenize(["A red star.", "Nothing"])
         with torch.inference_mode():
             assert torch.allclose(towers.encode_image(PIXELS), reference.encode_image(PIXELS), atol=1e-6)
@@ -131,14 +125,14 @@ def test_open_clip_folders_and_hub_models(folder: Path, hub: LoopbackHub) -> Non
         assert found[0, :, 5, 5].tolist() == pytest.approx([(1 - 0.1) / 0.5, -0.2 / 0.5, -0.3 / 0.5])
 
 
-def test_an_image_too_thin_to_resize_is_an_error_of_the_image(folder: Path) -> None:
+def test_an_image_too_thin_to_resize_is_an_error_of_the_image(folder):
     towers = load_clip(folder)
     with pytest.raises(ImageError, match="1 x 60000 pixels is too long and thin"):
         towers.preprocess(Image.new("RGB", (1, 60_000)))
     assert towers.preprocess(Image.new("RGB", (10, 4000))).shape == (3, 32, 32)
 
 
-def test_tokens_are_those_of_open_clip_but_for_control_strings(folder: Path) -> None:
+def test_tokens_are_those_of_open_clip_but_for_control_strings(folder):
     towers = load_clip(folder)
     text = "It's a RED star,  with 12 points & a  hat!"
     ids, cut = towers.tokenize([text])
@@ -148,7 +142,7 @@ def test_tokens_are_those_of_open_clip_but_for_control_strings(folder: Path) -> 
     assert [(ids == control).sum(1).tolist() for control in (49406, 49407)] == [[1, 1], [1, 1]]
 
 
-def test_long_texts_are_cut_and_keep_their_end_token(folder: Path) -> None:
+def test_long_texts_are_cut_and_keep_their_end_token(folder):
     ids, cut = load_clip(folder).tokenize(["star " * 22, "star " * 23, "q" * 100_000, " " * 100_000 + "star"])
     assert ids.shape == (4, 24)
     assert cut == [False, True, True, False]
@@ -157,7 +151,7 @@ def test_long_texts_are_cut_and_keep_their_end_token(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("pooling", [{}, {"pool_type": "eos", "eos_id": 3}])
-def test_leaving_out_what_is_behind_the_end_token_changes_nothing(pooling: dict[str, object], tmp_path: Path) -> None:
+def test_leaving_out_what_is_behind_the_end_token_changes_nothing(pooling, tmp_path):
     model_cfg = clip_architecture()["model_cfg"]
     model_cfg["text_cfg"].update(pooling)
     save_clip(tmp_path, model_cfg)
@@ -171,7 +165,7 @@ def test_leaving_out_what_is_behind_the_end_token_changes_nothing(pooling: dict[
 
 
 @pytest.mark.parametrize("activation", ["gelu", "quick_gelu"])
-def test_the_activation_is_told_or_asked_for_and_never_guessed(activation: str, tmp_path: Path) -> None:
+def test_the_activation_is_told_or_asked_for_and_never_guessed(activation, tmp_path):
     """Weights of both activations have the same names, and with the wrong one every score is wrong."""
     model_cfg = {**clip_architecture()["model_cfg"], "quick_gelu": activation == "quick_gelu"}
     model_cfg["vision_cfg"]["head_width"], model_cfg["text_cfg"]["heads"] = 32, 1  # one head, as a file has by default
@@ -189,9 +183,7 @@ def test_the_activation_is_told_or_asked_for_and_never_guessed(activation: str, 
         load_clip(file, activation="relu")
 
 
-def test_an_architecture_with_a_tag_has_the_activation_of_its_weights(
-    tmp_path: Path, hub: LoopbackHub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_architecture_with_a_tag_has_the_activation_of_its_weights(tmp_path, hub, monkeypatch):
     model_cfg = clip_architecture()["model_cfg"]
     clip = save_clip(tmp_path, {**model_cfg, "quick_gelu": True})
     hub.add_folder("owner/tiny", tmp_path)
@@ -210,9 +202,7 @@ def test_an_architecture_with_a_tag_has_the_activation_of_its_weights(
         ({"model_type": "timm_wrapper", "architecture": "hf-hub:other/tower"}, "hf-hub:other/tower"),
     ],
 )
-def test_a_vision_tower_of_another_repository_is_refused(
-    vision: dict[str, str], message: str, tmp_path: Path, hub: LoopbackHub
-) -> None:
+def test_a_vision_tower_of_another_repository_is_refused(vision, message, tmp_path, hub):
     if "timm_model_name" in vision:
         path = small_clip(tmp_path / "clip") / "open_clip_config.json"
         config = json.loads(path.read_text())
@@ -236,9 +226,7 @@ def test_a_vision_tower_of_another_repository_is_refused(
     std=st.tuples(*[st.floats(0.1, 1)] * 3),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_pixels_are_those_of_torchvision(
-    width: int, height: int, size: int, crops: bool, mean: tuple[float, ...], std: tuple[float, ...], seed: int
-) -> None:
+def test_pixels_are_those_of_torchvision(width, height, size, crops, mean, std, seed):
     values = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
     image = Image.fromarray(values)
     mode = transforms.InterpolationMode.BICUBIC

@@ -1,9 +1,5 @@
 """Hidden states with a shared prefix: the same as one prompt at a time, for less work, whatever the model."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -14,7 +10,7 @@ from reward.backbones.states import CausalStates
 
 _ROTARY = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
 _ROTARY |= {"num_key_value_heads": 2, "vocab_size": 64, "initializer_range": 0.3}
-MODELS: dict[str, dict[str, Any]] = {
+MODELS = {
     "qwen2": _ROTARY,
     "llama": _ROTARY,
     "mistral": {**_ROTARY, "sliding_window": 5},  # its cache drops what is out of the window
@@ -27,12 +23,12 @@ SUFFIXES = [[3, 4, 5, 6, 7, 8, 9], [60], [1, 2], list(range(40, 60))]
 BRANCHES = [[1], [2, 3, 4], [5, 6]]
 
 
-def make_decoder(name: str) -> Any:
+def make_decoder(name):
     torch.manual_seed(0)
     return AutoModel.from_config(AutoConfig.for_model(name, **MODELS[name])).eval()
 
 
-def alone(decoder: Any, prompt: list[int]) -> torch.Tensor:
+def alone(decoder, prompt):
     """The definition: one unpadded prompt, mean and last of its last hidden states."""
     hidden = decoder(input_ids=torch.tensor([prompt]), use_cache=False).last_hidden_state[0]
     return torch.cat([hidden.mean(0), hidden[-1]])
@@ -41,7 +37,7 @@ def alone(decoder: Any, prompt: list[int]) -> torch.Tensor:
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("budget", [60, 10_000])
 @torch.inference_mode()
-def test_equals_one_prompt_at_a_time(name: str, budget: int) -> None:
+def test_equals_one_prompt_at_a_time(name, budget):
     decoder = make_decoder(name)
     pairs = [(prefix, suffix) for suffix in SUFFIXES for prefix in PREFIXES]
     states = CausalStates(decoder)
@@ -66,9 +62,7 @@ _ids = st.lists(st.integers(0, 63), max_size=12)
     max_rows=st.sampled_from([None, 1, 3]),
 )
 @torch.inference_mode()
-def test_any_grouping_budget_and_duplicates(
-    prefixes: list[list[int]], suffixes: list[tuple[int, list[int]]], budget: int, max_rows: int | None
-) -> None:
+def test_any_grouping_budget_and_duplicates(prefixes, suffixes, budget, max_rows):
     pairs = [(prefixes[which % len(prefixes)], suffix) for which, suffix in suffixes]
     expected = torch.stack([alone(_qwen2, prefix + suffix) for prefix, suffix in pairs])
     states = CausalStates(_qwen2).encode(pairs, token_budget=budget, max_rows=max_rows)
@@ -85,7 +79,7 @@ def test_any_grouping_budget_and_duplicates(
     ],
 )
 @torch.inference_mode()
-def test_a_prefix_is_computed_once_and_so_is_a_suffix_for_all_branches(options: Any, read: list[int]) -> None:
+def test_a_prefix_is_computed_once_and_so_is_a_suffix_for_all_branches(options, read):
     decoder, sizes = make_decoder("qwen2"), []
     decoder.register_forward_pre_hook(lambda _, __, given: sizes.append(given["input_ids"].numel()), with_kwargs=True)
     CausalStates(decoder).encode([(list(range(50)), [index, 1, 2]) for index in range(8)], **options)

@@ -1,22 +1,17 @@
 """A reward service with faults on demand."""
 
-from __future__ import annotations
-
 import base64
 import json
 import time
 from collections import deque
-from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler
 from io import BytesIO
-from typing import Any
 
 from PIL import Image
 
 from tests.toys.loopback_http import send, serving
 
-FACTS: dict[str, Any] = {
+FACTS = {
     "metric": "made-up",
     "identity": "first",
     "aspects": ["words", "width"],
@@ -36,16 +31,16 @@ Fault = tuple[int, str] | str  # a status with a body, or "drop", "hang", "garbl
 class FakeService:
     """Scores captions by their words and the width of their image; `faults` come before answers, one a request."""
 
-    def __init__(self) -> None:
-        self.faults: deque[Fault] = deque()
+    def __init__(self):
+        self.faults = deque()
         self.facts = dict(FACTS)
-        self.requests: list[dict[str, Any]] = []
-        self.tokens: list[str | None] = []
+        self.requests = []
+        self.tokens = []
         self.url = ""
         self.is_down = False
         self.is_sick = 0  # so many checks of its health fail
 
-    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+    def answer(self, request):
         self.requests.append(request)
         samples = []
         for sample in request["samples"]:
@@ -59,7 +54,7 @@ class FakeService:
             samples.append({"scores": scores, "errors": errors, "truncated": ["long" in c for c in captions]})
         return {"identity": self.facts["identity"], "samples": samples}
 
-    def reply(self, handler: BaseHTTPRequestHandler, body: bytes) -> None:
+    def reply(self, handler, body):
         if handler.path == "/health":
             self.is_sick -= (is_sick := self.is_sick > 0)
             handler.close_connection = is_sick
@@ -68,7 +63,7 @@ class FakeService:
             info = {"metrics": {self.facts["metric"]: self.facts}, "limits": LIMITS}
             return send(handler, json.dumps(info).encode())
         self.tokens.append(handler.headers["Authorization"])
-        fault: Fault | None = (500, "down") if self.is_down else self.faults.popleft() if self.faults else None
+        fault = (500, "down") if self.is_down else self.faults.popleft() if self.faults else None
         if fault in ("drop", "hang"):
             time.sleep(1.0 if fault == "hang" else 0)
             handler.close_connection = True
@@ -82,7 +77,7 @@ class FakeService:
 
 
 @contextmanager
-def fake_service() -> Iterator[FakeService]:
+def fake_service():
     fake = FakeService()
     with serving(fake.reply) as fake.url:
         yield fake

@@ -1,15 +1,11 @@
 """A call of a reward as TRL's trainers make it."""
 
-from __future__ import annotations
-
-from typing import Any
-
 from PIL import Image
 
 RED = Image.new("RGB", (4, 4), "red")
 
 
-def call(reward: Any, completions: list[Any], **columns: Any) -> Any:
+def call(reward, completions, **columns):
     """What a reward gives for completions, of a red image each unless `image=` says otherwise."""
     columns.setdefault("image", [RED] * len(completions))
     prompts = ["Describe."] * len(completions)

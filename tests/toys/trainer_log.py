@@ -1,7 +1,5 @@
 """What a trainer's log shows of what rewards give to `log_metric`."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 
 __all__ = ["TrainerLog"]
@@ -13,13 +11,13 @@ class TrainerLog:
     Give one log to the rewards of several processes.
     """
 
-    def __init__(self) -> None:
-        self.values: defaultdict[str, list[float]] = defaultdict(list)
+    def __init__(self):
+        self.values = defaultdict(list)
 
-    def __call__(self, name: str, value: float) -> None:
+    def __call__(self, name, value):
         assert type(value) is float
         self.values[name].append(value)
 
     @property
-    def means(self) -> dict[str, float]:
+    def means(self):
         return {name: sum(values) / len(values) for name, values in self.values.items()}

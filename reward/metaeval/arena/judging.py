@@ -5,15 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from reward.checkpoints.code import fingerprint_code
 from reward.data.images import load_image
 from reward.errors import DataError, ImageError
-from reward.judges.base import Usage
 from reward.judges.opinions import Verdict
 from reward.judges.pairwise import JudgePair, PairwiseJudge
 from reward.metaeval.arena.battles import VERDICTS, Battle, has_human
@@ -35,14 +34,12 @@ class JudgedBattles:
         battles: in their order, with the fields of the verdicts.
         resumed: battles that an earlier run judged.
         unanswered: battles that the judge did not answer; running the same again asks for these only.
-        usage: what the judge did for this run.
         already_done: True when the output was there already, of the same battles and judge.
     """
 
     battles: list[Battle]
     resumed: int = 0
     unanswered: int = 0
-    usage: Usage = field(default_factory=Usage)
     already_done: bool = False
 
 
@@ -74,53 +71,68 @@ def judge_battles(
     """
     output, root = Path(output), Path(image_root)
     check_output_name(output, ".json")
-    bare = [{name: value for name, value in battle.items() if name not in _JUDGEMENT} for battle in battles]
-    to_judge = [index for index, battle in enumerate(bare) if not has_human(battle)]
+    results: list[Battle] = []
+    for battle in battles:
+        results.append({name: value for name, value in battle.items() if name not in _JUDGEMENT})
+    to_judge = [index for index, battle in enumerate(results) if not has_human(battle)]
     if not to_judge:
         raise DataError("there is no battle to judge but those with the source 'human'")
-    run = ResumableRun(output, _manifest(bare, judge, root, references), overwrite=overwrite)
+    run = ResumableRun(output, _manifest(results, judge, root, references), overwrite=overwrite)
     if run.finished(lambda record: True, "(other battles, judge or settings); nothing was asked"):
         return JudgedBattles(json.loads(output.read_text(encoding="utf-8")), already_done=True)
-    _check_images([bare[index]["img"] for index in to_judge], root)
+    # A file of battles from elsewhere must not send any image of this machine to a server.
+    for index in to_judge:
+        image = results[index]["img"]
+        if os.path.isabs(image) or os.path.normpath(image).split(os.sep)[0] == "..":
+            raise DataError(f"image {image!r} leads out of the folder of the images, {root}; give a path inside it")
+
     with Kept(run.partial, run.manifest, overwrite=overwrite) as kept:
-        # {battle: its fields, and whether it has no answer}; a later line of a battle replaces an earlier one
-        done: dict[int, tuple[dict[str, Any], bool]] = {index: (fields, lost) for index, fields, lost in kept}
-        resumed = sum(not lost for _, lost in done.values())
-        todo = [index for index in to_judge if index not in done or done[index][1]]
+        judged: dict[int, dict[str, Any]] = dict(kept)  # {battle: fields of the verdict}
+        unanswered: dict[int, dict[str, Any]] = {}
+        resumed = len(judged)
+        todo = [index for index in to_judge if index not in judged]
         with progress_bar(progress, done=resumed, total=len(to_judge)) as advance:
-            for lines in _judged(todo, bare, judge, root, references):
-                kept.add(lines)
-                done |= {index: (fields, lost) for index, fields, lost in lines}
-                advance(len(lines), sum("judge_error" in fields for _, fields, _ in lines))
-        judged = [{**battle, **done[index][0]} if index in done else battle for index, battle in enumerate(bare)]
-        unanswered = sum(lost for _, lost in done.values())
-        write_json(output, judged)
+            for start in range(0, len(todo), CHUNK):
+                chunk = todo[start : start + CHUNK]
+                verdicts, failures = _judge_chunk(chunk, results, judge, root, references)
+                kept.add(verdicts.items())
+                judged |= verdicts
+                unanswered |= failures
+                errors = sum("judge_error" in fields for fields in verdicts.values())
+                advance(len(chunk), errors + len(failures))
+        # Only what was answered is kept, so that another run asks for the rest; the output says why it is missing.
+        for index, fields in (judged | unanswered).items():
+            results[index] |= fields
+        write_json(output, results)
         if not unanswered:
             run.finish({"usage": asdict(judge.judge.usage)})
             kept.delete()
-    return JudgedBattles(judged, resumed, unanswered, judge.judge.usage)
+    return JudgedBattles(results, resumed, len(unanswered))
 
 
-def _judged(
-    todo: Sequence[int], battles: Sequence[Battle], judge: PairwiseJudge, root: Path, references: bool
-) -> Iterator[list[tuple[int, dict[str, Any], bool]]]:
-    """(battle, fields, whether it has no answer), chunk by chunk."""
-    for start in range(0, len(todo), CHUNK):
-        lines: list[tuple[int, dict[str, Any], bool]] = []
-        pairs = {}
-        for index in todo[start : start + CHUNK]:
-            battle = battles[index]
-            path = root / battle["img"]
-            try:
-                load_image(path)
-            except ImageError as error:
-                lines.append((index, {"judge_error": str(error)}, False))
-                continue
-            shown = [battle["ref"]] if references and "ref" in battle else []
-            pairs[index] = JudgePair(battle["caption1"], battle["caption2"], path, shown)
-        for index, verdict in zip(pairs, judge.compare(list(pairs.values())), strict=True):
-            lines.append((index, _fields(verdict), verdict.unanswered))
-        yield lines
+def _judge_chunk(
+    chunk: Sequence[int], battles: Sequence[Battle], judge: PairwiseJudge, root: Path, references: bool
+) -> tuple[dict[int, dict[str, Any]], dict[int, dict[str, Any]]]:
+    """{battle: fields of its verdict}, and {battle: its `judge_error`} of those that the judge did not answer."""
+    verdicts, failures = {}, {}
+    pairs = {}
+    for index in chunk:
+        battle = battles[index]
+        path = root / battle["img"]
+        try:
+            load_image(path)
+        except ImageError as error:
+            verdicts[index] = {"judge_error": str(error)}
+            continue
+        reference = [battle["ref"]] if references and "ref" in battle else []
+        pairs[index] = JudgePair(battle["caption1"], battle["caption2"], path, reference)
+    # A reply that cannot be read is an answer, too: asked again, the judge would say the same.
+    for index, verdict in zip(pairs, judge.compare(list(pairs.values())), strict=True):
+        if verdict.unanswered:
+            failures[index] = _fields(verdict)
+        else:
+            verdicts[index] = _fields(verdict)
+    return verdicts, failures
 
 
 def _fields(verdict: Verdict) -> dict[str, Any]:
@@ -132,12 +144,12 @@ def _fields(verdict: Verdict) -> dict[str, Any]:
     """
     if verdict.winner is None or verdict.probabilities is None:
         return {"judge_error": verdict.error}
-    return {
-        "judge": VERDICTS[verdict.winner],
-        **({"judge_reason": verdict.reason} if verdict.reason else {}),
-        "judge_probabilities": [round(value, 6) for value in verdict.probabilities],
-        "judge_orders": [VERDICTS[choice] for choice in verdict.choices],
-    }
+    fields: dict[str, Any] = {"judge": VERDICTS[verdict.winner]}
+    if verdict.reason:
+        fields["judge_reason"] = verdict.reason
+    fields["judge_probabilities"] = [round(probability, 6) for probability in verdict.probabilities]
+    fields["judge_orders"] = [VERDICTS[choice] for choice in verdict.choices]
+    return fields
 
 
 def _manifest(battles: Sequence[Battle], judge: PairwiseJudge, root: Path, references: bool) -> dict[str, Any]:
@@ -145,7 +157,7 @@ def _manifest(battles: Sequence[Battle], judge: PairwiseJudge, root: Path, refer
     content = json.dumps(battles, sort_keys=True)
     return {
         "code": fingerprint_code(type(judge).__module__),
-        "task": "battles",
+        "task": "arena",
         "battles": hashlib.sha256(content.encode()).hexdigest(),
         "judge": judge.judge.name,
         "prompt": prompt_name(judge),
@@ -155,9 +167,3 @@ def _manifest(battles: Sequence[Battle], judge: PairwiseJudge, root: Path, refer
         "references": references,
         "image_root": os.path.abspath(root),
     }
-
-
-def _check_images(names: Sequence[str], root: Path) -> None:
-    for image in names:  # a file of battles from elsewhere must not send any image of this machine to a server
-        if os.path.isabs(image) or os.path.normpath(image).split(os.sep)[0] == "..":
-            raise DataError(f"image {image!r} leads out of the folder of the images, {root}; give a path inside it")

@@ -1,9 +1,8 @@
-"""Checkpoint folders: found, read strictly, written all or nothing, and fetched from the Hub."""
+"""Checkpoint folders: found, read strictly, written all or nothing, fetched from the Hub and pushed to it."""
 
 import errno
 import os
 import pickle
-import re
 import shutil
 from collections import OrderedDict
 from contextlib import suppress
@@ -17,8 +16,8 @@ from huggingface_hub import constants
 from torch import nn
 
 from reward.checkpoints.folders import read_config, resolve_checkpoint, save_checkpoint, unsharded_loading
-from reward.checkpoints.publishing import HUB_ID, push_checkpoint
-from reward.checkpoints.weight_files import load_strict, load_tensors
+from reward.checkpoints.publishing import HUB_ID, check_push, push_checkpoint
+from reward.checkpoints.weight_files import load_tensors
 from reward.errors import CheckpointError
 
 
@@ -124,26 +123,6 @@ def test_files_without_tensors_are_refused(tmp_path):
     }.items():
         with pytest.raises(CheckpointError, match=f"{name}.*({message})"):
             load_tensors(tmp_path / name)
-
-
-def test_a_fitting_dict_fills_a_module_and_keeps_its_dtype():
-    tensors, module = {"weight": torch.ones(2, 3), "bias": torch.zeros(2)}, nn.Linear(3, 2).half()
-    load_strict(module, tensors, where="toy checkpoint")
-    assert (module.weight.tolist(), module.weight.dtype) == ([[1.0] * 3] * 2, torch.float16)
-
-
-def test_missing_extra_and_mis_shaped_keys_are_all_told_at_once_and_nothing_changes():
-    module = nn.Sequential(*(nn.Linear(3, 2) for _ in range(5)))
-    before = {key: value.clone() for key, value in module.state_dict().items()}
-    tensors = {"0.weight": torch.ones(2, 4), "0.bias": torch.ones(2), "extra": torch.ones(1)}
-    faults = (
-        "toy checkpoint lacks 8 keys (1.weight, 1.bias, 2.weight, 2.bias, 3.weight, and 3 more)",
-        "has unknown 1 key (extra)",
-        "has mis-shaped 1 key (0.weight is (2, 4), not (2, 3))",
-    )
-    with pytest.raises(CheckpointError, match=".*".join(map(re.escape, faults))):
-        load_strict(module, tensors, where="toy checkpoint")
-    assert all(torch.equal(before[key], value) for key, value in module.state_dict().items())
 
 
 def test_tied_sliced_and_transposed_tensors_are_saved_whole(tmp_path):
@@ -254,3 +233,30 @@ def test_sharded_loading_is_off_inside_and_back_after(before, monkeypatch):
         assert (os.environ.get(name), deepspeed.is_deepspeed_zero3_enabled()) == (before, True)
     finally:
         deepspeed.unset_hf_deepspeed_config()
+
+
+def test_a_repository_is_made_once_and_kept(hub):
+    check_push("tester/mine", private=True)
+    check_push("tester/mine", private=True)  # as a resumed training does
+    assert list(hub.files("tester/mine")) == [".gitattributes"]
+    check_push("tester/open")
+    with pytest.raises(CheckpointError, match="tester/open in private: it exists and is public; take another name"):
+        check_push("tester/open", private=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "token", "offline", "message"),
+    [
+        ("mine", "right", False, "write ORG/NAME, with your name or an organisation's first"),
+        ("tester/mine/photos", "right", False, "Repo id must be in the form"),
+        ("closed/new", "right", False, "You don't have the rights to create a model under this namespace"),
+        ("tester/mine", "wrong", False, "log in with `hf auth login`"),
+        ("tester/mine", "right", True, "the network, HF_ENDPOINT and HF_HUB_OFFLINE"),
+    ],
+)
+def test_what_is_in_the_way_is_told(name, token, offline, message, hub, monkeypatch):
+    hub.token, hub.closed = "right", {"closed"}
+    monkeypatch.setenv("HF_TOKEN", token)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", offline)
+    with pytest.raises(CheckpointError, match=f"cannot push to '?{name}'?: .*{message}"):
+        check_push(name)

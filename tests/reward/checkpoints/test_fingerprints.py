@@ -1,4 +1,4 @@
-"""What a kept score belongs to: names of files, checkpoints, networks, objects and code."""
+"""What a kept score belongs to: files, checkpoints, networks, objects, code, and every setting and weight."""
 
 import json
 import linecache
@@ -15,9 +15,12 @@ from huggingface_hub import constants
 from PIL import Image
 
 import reward
-from reward import CaptionSample, load_scorer, metric_spec
+from reward import CaptionSample, list_metrics, load_scorer, metric_spec
 from reward.checkpoints.fingerprint_objects import fingerprint_object, is_told
-from reward.checkpoints.fingerprints import fingerprint_file, fingerprint_network, fingerprint_source, metric_identity
+from reward.checkpoints.fingerprints import fingerprint_file, fingerprint_source, metric_identity
+from reward.judges import ScriptedJudge
+from reward.metrics.options import metric_options
+from reward.scoring.several import Metrics
 from tests.toys.small_clip import small_clip
 
 
@@ -46,9 +49,8 @@ def test_a_file_of_the_hubs_cache_is_called_as_its_blob(tmp_path):
         assert fingerprint_file(tmp_path / f"{name}.safetensors") == name
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "vocab.txt", "longclip-L.pt"])
-def test_weights_changed_in_place_are_others_and_a_card_is_nothing(tmp_path, name):
-    file = tmp_path / name
+def test_weights_changed_in_place_are_others_and_a_card_is_nothing(tmp_path):
+    file = tmp_path / "vocab.txt"
     for source in (str(tmp_path), str(file), f"local-dir:{file}"):
         file.write_text("one")
         before = fingerprint_source(source)
@@ -144,21 +146,6 @@ def test_a_line_of_code_that_computes_changes_it(name, code):
     assert (code(name, CHANGED) != code(name, CODE)) == computes
 
 
-def test_one_value_of_a_network_makes_it_another():
-    network = torch.nn.Embedding(50_000, 8, dtype=torch.bfloat16)
-    before = fingerprint_network(network)
-    with torch.no_grad():
-        network.weight[12_345, 3] += 1
-    assert fingerprint_network(network) != before
-
-
-class Handle:
-    """Holds what cannot be told from another."""
-
-    def __init__(self):
-        self.connection = sys._getframe()
-
-
 def cell(source, name):
     """What a cell of a notebook makes under a name: no file holds its source, but Python does."""
     file = f"<cell {len(linecache.cache)}>"
@@ -193,11 +180,6 @@ def test_equal_objects_have_equal_names(one, other):
     assert fingerprint_object(one) == fingerprint_object(one) != fingerprint_object(other)
 
 
-def test_what_cannot_be_told_is_never_equal():
-    handle = Handle()
-    assert fingerprint_object(handle) != fingerprint_object(handle)
-
-
 @pytest.mark.slow
 def test_the_use_of_a_tokenizer_makes_no_other_scorer(tmp_path):
     folder = small_clip(tmp_path / "clip")
@@ -205,3 +187,78 @@ def test_the_use_of_a_tokenizer_makes_no_other_scorer(tmp_path):
     used.score([CaptionSample("An extraordinary starfish.", Image.new("RGB", (40, 40)))])
     assert is_told(fresh.fingerprint)
     assert fresh.fingerprint == used.fingerprint
+
+
+SETTINGS = [(name, option) for name in list_metrics() for option in metric_options(metric_spec(name))]
+
+
+@pytest.mark.parametrize(("name", "option"), SETTINGS)
+def test_each_setting_of_a_metric_by_name_is_in_its_identity(name, option):
+    names = [metric_identity(metric_spec(name), "embedded", options=options) for options in ({}, {option: "1"})]
+    assert names[0] != names[1] != metric_identity(metric_spec(name), "embedded", options={option: "2"})
+    assert names[1] == metric_identity(metric_spec(name), "embedded", options={option: "1"})
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("vela", {"token_budget": 9}), ("vela", {"cache_size": "1MB"}), ("clair", {"concurrency": 3, "prices": [1, 2]})],
+)
+def test_what_changes_no_score_ends_no_run(name, options):
+    assert Metrics.of(name, **options).identity == Metrics.of(name).identity
+
+
+def test_a_file_that_a_setting_names_counts_by_its_content(tmp_path):
+    prompt = tmp_path / "prompt.yaml"
+    names = set()
+    for text in ("rate: one", "rate: two", "rate: one"):
+        prompt.write_text(text)
+        names.add(str(metric_identity(metric_spec("fleur"), "embedded", options={"prompt": prompt})))
+    assert len(names) == 2
+
+
+def loaded(name, **settings):
+    spec = metric_spec(name)
+    if spec.sources == "judge":
+        return spec.scorer_class()(ScriptedJudge(str), **settings)
+    return load_scorer(name, device="cpu", **settings)
+
+
+LOADED = [
+    ("vela", {"dtype": "bfloat16"}),
+    ("beitscore", {"dtype": "bfloat16"}),
+    ("clipscore", {"dtype": "bfloat16"}),
+    ("clipscore", {"prefix": "See: "}),
+    ("refclipscore", {"prefix": "See: "}),
+    ("fleur", {"use_references": False}),
+    ("fleur", {"max_characters": 90}),
+    ("fleur", {"seed": 7, "draws": 3, "temperature": 0.5}),
+    ("fleur", {"second_decimal": "written"}),
+    ("harmoniceval", {"gamma": 0.5}),
+    ("harmoniceval", {"criteria": ["fluency"]}),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "settings"), LOADED)
+def test_each_setting_of_a_loaded_scorer_is_in_its_fingerprint(name, settings):
+    plain = loaded(name).fingerprint
+    assert is_told(plain)
+    assert loaded(name).fingerprint == plain
+    assert loaded(name, **settings).fingerprint != plain
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["vela", "beitscore", "clipscore"])
+def test_weights_are_in_the_fingerprint_and_a_call_and_a_cache_are_not(name, tmp_path):
+    scorer = loaded(name)
+    before = scorer.fingerprint
+    scorer.score([CaptionSample("A star.", Image.new("RGB", (40, 40)), ["A red star."])])
+    if name != "beitscore":
+        scorer.use_cache(tmp_path)
+    assert scorer.fingerprint == before
+    names, weights = {before}, list(scorer.model.parameters())[::5]  # all are hashed by one rule
+    for weight in weights:
+        with torch.no_grad():
+            weight.view(-1)[-1] += 1
+        names.add(scorer.fingerprint)
+    assert len(names) == 1 + len(weights)

@@ -2,7 +2,6 @@
 
 import hashlib
 import multiprocessing
-import os
 import pickle
 import re
 import sqlite3
@@ -107,14 +106,6 @@ def test_what_cannot_be_a_cache_is_refused_at_once(tmp_path):
         TensorCache(tmp_path / "file", "images", MODEL)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_may_only_be_read_is_refused(tmp_path):
-    TensorCache(tmp_path, "images", MODEL)._store.close()
-    (tmp_path / "kept.sqlite").chmod(0o400)
-    with pytest.raises(ConfigError, match="readonly"):
-        TensorCache(tmp_path, "images", MODEL)
-
-
 @pytest.mark.filterwarnings("error")
 def test_several_threads_see_no_wrong_entry(tmp_path):
     shared = TensorCache(tmp_path, "images", MODEL)
@@ -136,7 +127,7 @@ def test_several_threads_see_no_wrong_entry(tmp_path):
 
 def fill(file, name):
     """Keeps pairs of equal values until it is killed, or the store has its size."""
-    store, number = Store(file, size=3 * 10**6), 0
+    store, number = Store(file, size=10**6), 0
     while store.put(name, {f"{number} a": bytes([number % 256]) * 1000, f"{number} b": bytes([number % 256]) * 1000}):
         number += 1
 
@@ -158,7 +149,7 @@ def test_processes_share_one_bound_and_a_kill_leaves_whole_pairs(tmp_path):
     assert sum(map(len, pairs.values())) > 100
     for values in pairs.values():
         assert all(f"{name[:-1]}a" in values and f"{name[:-1]}b" in values for name in values)
-    assert file.stat().st_size <= 3_100_000  # a few pages of the index may come on top
+    assert file.stat().st_size <= 1_100_000  # a few pages of the index may come on top
 
 
 def test_a_store_that_another_process_writes_to_is_waited_for_no_longer_than_said(tmp_path, monkeypatch):

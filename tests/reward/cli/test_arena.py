@@ -46,10 +46,14 @@ def write(folder: Path, rows: Any, name: str = "battles.json") -> Path:
     return folder / name
 
 
-def test_ratings_and_agreement_are_tables(run: Run, entries: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_tables_and_json_and_a_column_that_is_called_as_a_metric(
+    run: Run, entries: list[dict[str, Any]], tmp_path: Path
+) -> None:
     odd = "model <b>[/b] 4"  # is shown as it is
-    path = write(tmp_path, json.loads(json.dumps(entries).replace("model 4", odd)))
-    out, err = run(path, "--score-column", "good", *FEW)
+    rows = json.loads(json.dumps(entries).replace("model 4", odd))
+    path = write(tmp_path, [{**entry, "length": entry.get("good")} for entry in rows])
+    line = (path, "-s", "length", "-m", "column:good", *FEW)
+    out, err = run(*line)
     ratings, agreement, bias = re.split("Agreement with people|Bias", out)
     assert "Ratings by people: 301 battles" in ratings
     names = [line.split("│")[1].strip() for line in ratings.splitlines() if "model" in line]
@@ -61,15 +65,9 @@ def test_ratings_and_agreement_are_tables(run: Run, entries: list[dict[str, Any]
     assert "people: the first caption won" in err
     assert "Battles of the source 'human' are left out" in err
 
-
-def test_json_has_all_of_it_and_a_column_may_be_called_as_a_metric(
-    run: Run, entries: list[dict[str, Any]], tmp_path: Path
-) -> None:
-    path = write(tmp_path, [{**entry, "length": entry.get("good")} for entry in entries])
-    out, err = run(path, "-s", "length", "-m", "column:good", "--json", "--quiet", *FEW)
+    out, err = run(*line, "--json", "--quiet")
     figures = json.loads(out)
-    assert err == ""
-    assert set(figures["systems"]) == {"human", "model 1", "model 2", "model 3", "model 4"}
+    assert (err, set(figures["systems"])) == ("", {"human", *names})
     assert (figures["decided_by"], figures["battles"], figures["weighted"]) == ("people", 301, False)
     best = figures["ratings"]["people"]["bradley-terry"]["model 1"]
     assert best["low"] < best["rating"] < best["high"]
@@ -83,11 +81,10 @@ def test_json_has_all_of_it_and_a_column_may_be_called_as_a_metric(
 
 
 def test_a_judge_or_a_metric_may_decide(run: Run, entries: list[dict[str, Any]], tmp_path: Path) -> None:
-    bare = [{name: entry[name] for name in entry if name != "winner"} for entry in entries]
-    out, _ = run(write(tmp_path, bare), *FEW)
+    out, _ = run(write(tmp_path, [{**entry, "winner": None} for entry in entries]), *FEW)
     assert "Ratings by judge: 300 battles" in out
     assert "Agreement" not in out
-    path = write(tmp_path, [{**entry, "judge": None} for entry in bare])
+    path = write(tmp_path, [{**entry, "winner": None, "judge": None} for entry in entries])
     assert "no battle has a winner: give 'winner'" in run(path, code=1)[1]
     assert "Ratings by length: 300 battles" in run(path, "--metric", "length", *FEW)[0]
 
@@ -136,46 +133,28 @@ def test_a_folder_in_the_layout_of_caparena_auto_gives_the_leaderboard(run: Run,
     assert "judge: 3 without a result; the first:" in err
 
 
-# A judge decides
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model whose answers begin with 1, 2 or 0."""
-    return save_choosing_judge(tmp_path_factory.mktemp("judge"))
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Images, and the captions of two models."""
+def test_captions_of_two_models_meet_and_a_judge_decides(run: Run, tmp_path: Path) -> None:
     names = [f"{number}.png" for number in range(6)]
     for number, name in enumerate(names):
         Image.new("RGB", (32, 32), (40 * number, 0, 90)).save(tmp_path / name)
-    for model in ("old", "new"):
-        write(tmp_path, {name: f"{model} caption of {name}" for name in names}, f"{model}.json")
-    return tmp_path
-
-
-def test_captions_of_two_models_meet(run: Run, folder: Path, model: Path) -> None:
-    output = folder / "battles.json"
-    line = [folder / "old.json", f"fresh={folder / 'new.json'}", "--judge", model, "--no-reasons", *FEW]
-    out, err = run(*line, "-o", output)
-    for said in ("judged 6 battles", "12 questions answered by the judge", "judge: the first caption won"):
-        assert said in err
+    old = write(tmp_path, {name: f"old caption of {name}" for name in names}, "old.json")
+    new = write(tmp_path, {name: f"new caption of {name}" for name in names}, "new.json")
+    output = tmp_path / "battles.json"
+    options = ["--judge", save_choosing_judge(tmp_path / "judge"), "--no-reasons", *FEW, "--output"]
+    line = [old, f"fresh={new}", *options, output]
+    out, err = run(*line)
+    for words in ("judged 6 battles", "12 questions answered by the judge", "judge: the first caption won"):
+        assert words in err
     assert "Ratings by judge: 6 battles" in out
     for entry in json.loads(output.read_text()):
         assert {entry["source1"], entry["source2"]} == {"old", "fresh"}
         assert entry[f"caption{1 if entry['source1'] == 'old' else 2}"] == f"old caption of {entry['img']}"
         assert sum(entry["judge_probabilities"]) == pytest.approx(1, abs=1e-5)
         assert len(entry["judge_orders"]) == 2
-    again, err = run(*line, "-o", output)
+    again, err = run(*line)
     assert ("is complete already" in err, again) == (True, out)
-    run(output, *line[2:], "--one-order", "-o", folder / "once.json")  # the output is a file of battles, too
-    assert {len(entry["judge_orders"]) for entry in json.loads((folder / "once.json").read_text())} == {1}
-
-
-def test_the_prompt_can_be_replaced(run: Run, folder: Path, model: Path) -> None:
-    prompt = write(folder, {**PairPrompt.of(None).to_json(), "version": "mine", "system": "Compare."}, "prompt.yaml")
-    line = [folder / "old.json", folder / "new.json", "-j", model, "--no-reasons", *FEW]
-    run(*line, "--prompt", prompt, "-o", folder / "b.json")
-    assert json.loads((folder / "b.json.summary.json").read_text())["run"]["prompt"].startswith("mine ")
+    # The output is a file of battles, too; another prompt is another run.
+    prompt = write(tmp_path, {**PairPrompt.of(None).to_json(), "version": "mine", "system": "Compare."}, "prompt.yaml")
+    run(output, "--one-order", "--prompt", prompt, *options, tmp_path / "once.json")
+    assert {len(entry["judge_orders"]) for entry in json.loads((tmp_path / "once.json").read_text())} == {1}
+    assert json.loads((tmp_path / "once.json.summary.json").read_text())["run"]["prompt"].startswith("mine ")

@@ -73,14 +73,6 @@ def test_names_of_a_call_are_equal_where_pixels_are(by_content, sizes, seed):
     assert [[one == other for other in names] for one in names] == equal
 
 
-def test_names_of_a_call_tell_why_an_image_cannot_be_read(photo, tmp_path):
-    data, grey, absent = encoded(photo), Image.new("L", (3, 3), 9), tmp_path / "absent.png"
-    first, again, why, other, same = image_names([data, bytearray(data), absent, grey, grey.copy()])
-    assert (first, other, isinstance(why, ImageError)) == (again, same, True)
-    assert first != other
-    assert "absent.png" in str(why)
-
-
 def test_many_images_that_look_alike_have_names_of_their_own():
     plots = [Image.new("RGB", (640, 480), "white") for _ in range(20)]
     for place, plot in enumerate(plots):

@@ -77,14 +77,6 @@ def test_known_names_win_over_synonyms(role, columns, found):
     assert find_column(role, columns, option="option=") == found
 
 
-@pytest.mark.parametrize(
-    ("value", "references"),
-    [("a", ("a",)), (["a", "", None, " \n"], ("a",)), ("", ()), (np.array(["a", "b"]), ("a", "b"))],
-)
-def test_a_string_is_one_reference_and_blank_ones_are_left_out(value, references):
-    assert CaptionSample("A star.", references=value).references == references
-
-
 ASPECTS = ("descriptiveness", "relevance", "fluency")
 ALIASES = {"desc": "descriptiveness", "rel": "relevance", "flu": "fluency"}
 

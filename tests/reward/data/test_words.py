@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reward import CaptionSample, LengthReward, RepetitionReward, load_scorer
+from reward import RepetitionReward
 from reward.data.sentences import split_sentences
 from reward.data.words import count_words, pieces_of, words_of
 from reward.decoding.preferences import PreferenceRules, choose_pairs
@@ -53,12 +53,6 @@ def test_a_loop_is_a_loop_in_every_script(looped, honest):
     assert (loop or 0) < 0.5 < (told or 0)
     pairs, *_ = choose_pairs(texts, [0.0, 1.0], PreferenceRules(near=0.3))
     assert pairs  # two captions are not the same for having vowel signs
-
-
-@pytest.mark.parametrize(("text", "count"), [("A well-lit — star.", 4), ("红色的星。", 4), ("ดาว แดง", 6)])
-def test_the_length_of_a_caption_is_one_number(text, count):
-    assert load_scorer("length").score([CaptionSample(text)]).column("length").tolist() == [count]
-    assert LengthReward(count, count)(["Describe."], [text]) == [1.0]
 
 
 @pytest.mark.parametrize("mark", list("।॥。？！؟۔።។"))

@@ -11,7 +11,7 @@ from reward.errors import InvalidSampleError, JudgeError
 from reward.judges import Answer, ScriptedJudge
 from reward.judges.opinions import Opinion, combine, parse_reply
 from reward.judges.pairwise import JudgePair, PairPrompt, PairwiseJudge
-from reward.metaeval.arena.position import PositionBias, measure_position_bias
+from reward.metaeval.arena.voters import PositionBias, measure_position_bias
 from tests.toys.toy_judges import RecordingJudge, shown_captions
 
 FIRST, SECOND, TIE = Opinion(1, 0, 0), Opinion(0, 1, 0), Opinion(0, 0, 1)

@@ -1,9 +1,6 @@
 """BERTScore: against the package of the authors, on two models."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +9,7 @@ import transformers as tf
 from tokenizers import pre_tokenizers
 
 from reward import CaptionSample, load_scorer
-from reward.errors import CapRewardError, CheckpointError, ConfigError
+from reward.errors import CheckpointError, ConfigError
 from reward.metrics.bertscore.scorer import BertScorer
 from tests.contract import ScorerContract
 
@@ -27,7 +24,7 @@ PUBLISHED = {
 }
 
 
-def word_tokenizer(kind: str) -> Any:
+def word_tokenizer(kind):
     if kind == "bert":
         return tf.BertTokenizer(vocab={word: number for number, word in enumerate(WORDS)}, model_max_length=64)
     tokens = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *sorted(pre_tokenizers.ByteLevel.alphabet()), "\u0120a"]
@@ -35,7 +32,7 @@ def word_tokenizer(kind: str) -> Any:
     return tf.RobertaTokenizer(vocab=vocab, merges=[("\u0120", "a")], model_max_length=62)
 
 
-def save(kind: str, folder: Path) -> Path:
+def save(kind, folder):
     """A model of three layers, without pooler, whose weights are the same with every version of PyTorch."""
     tokenizer = word_tokenizer(kind)
     sizes = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 64}
@@ -51,7 +48,7 @@ def save(kind: str, folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def models(tmp_path_factory):
     root = tmp_path_factory.mktemp("models")
     return {kind: save(kind, root / kind) for kind in PUBLISHED}
 
@@ -59,19 +56,19 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 class TestBert(ScorerContract):
     @pytest.fixture(scope="class")
     @classmethod
-    def scorer(cls, models: dict[str, Path]) -> BertScorer:
+    def scorer(cls, models):
         return BertScorer.from_pretrained(models["bert"], layer=2, device="cpu")
 
 
 @pytest.mark.parametrize("kind", PUBLISHED)
-def test_bertscore_is_that_of_the_authors_package(kind: str, models: dict[str, Path]) -> None:
+def test_bertscore_is_that_of_the_authors_package(kind, models):
     samples = [CaptionSample(text, None, known) for text, known in zip(CAPTIONS, REFERENCES, strict=True)]
     long = CaptionSample("a star . " * 40, None, ["a star"])
     table = load_scorer("bertscore", models[kind], layer=2, device="cpu").score([*samples, long])
     assert table.scores[:3] == pytest.approx(np.array(PUBLISHED[kind]), abs=2e-5)
     assert table.truncated.tolist() == [False] * 3 + [True]
     for dtype, expected in (("auto", torch.float32), ("bfloat16", torch.bfloat16)):
-        assert load_scorer("bertscore", models[kind], layer=2, dtype=dtype).model.dtype == expected  # type: ignore
+        assert load_scorer("bertscore", models[kind], layer=2, dtype=dtype).model.dtype == expected
 
 
 @pytest.mark.parametrize(
@@ -83,14 +80,7 @@ def test_bertscore_is_that_of_the_authors_package(kind: str, models: dict[str, P
         ("embedded", CheckpointError, "such as 'FacebookAI/roberta-large'"),
     ],
 )
-def test_what_is_no_bert_or_names_no_layer_is_refused(
-    source: str,
-    error: type[CapRewardError],
-    message: str,
-    models: dict[str, Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_is_no_bert_or_names_no_layer_is_refused(source, error, message, models, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("bert").symlink_to(models["bert"])
     Path("roberta-base").symlink_to(models["roberta"])

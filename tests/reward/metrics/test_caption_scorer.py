@@ -1,25 +1,21 @@
 """CaptionScorer: groups, windows, images decoded once, reasons for missing scores, and the network's mode."""
 
-from __future__ import annotations
-
 import logging
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from reward import CaptionSample
 from reward.errors import ImageError
 from reward.metrics import scorer as scorer_module
 from reward.metrics.base import MetricSpec
-from reward.metrics.scorer import CandidateScores, Group, NetworkScorer
+from reward.metrics.scorer import CandidateScores, NetworkScorer
 from tests.toys.pictures import png
 
 
 class Network(torch.nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.dropout, self.frozen = torch.nn.Dropout(), torch.nn.Dropout()
         self.device = torch.device("cpu")
@@ -31,24 +27,24 @@ class Toy(NetworkScorer):
     spec = MetricSpec("toy", "tests:Toy", ("sum", "words"), {"s": "sum"}, range=(0.0, np.inf))
     window_size = 3
     images_per_pass = 2
-    reads_references = True  # type: ignore[assignment]
+    reads_references = True
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.model = Network()
-        self.encoded: list[int] = []
-        self.windows: list[tuple[int, int | None]] = []
-        self.modes: list[tuple[bool, bool, bool]] = []
+        self.encoded = []
+        self.windows = []
+        self.modes = []
 
-    def preprocess(self, image: Image.Image) -> float:
+    def preprocess(self, image):
         if image.width == 5:
             raise ImageError("5 pixels are too few")
         return float(np.asarray(image).mean())
 
-    def encode_images(self, images: list[float]) -> list[float]:
+    def encode_images(self, images):
         self.encoded.append(len(images))
         return images
 
-    def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
+    def score_groups(self, groups, batch_size):
         self.modes.append((self.model.training, torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu")))
         rows = [(group, caption, len(caption.split())) for group in groups for caption in group.rows]
         self.windows.append((len(rows), batch_size))
@@ -62,7 +58,7 @@ class Toy(NetworkScorer):
         return CandidateScores(scores, [words > 4 for *_, words in rows], errors)
 
 
-def test_every_image_is_decoded_and_encoded_once_whatever_comes_between(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_image_is_decoded_and_encoded_once_whatever_comes_between(monkeypatch):
     loaded = []
     load = scorer_module.load_image
     monkeypatch.setattr(scorer_module, "load_image", lambda image: loaded.append(image) or load(image))
@@ -76,26 +72,20 @@ def test_every_image_is_decoded_and_encoded_once_whatever_comes_between(monkeypa
     assert table.column("s").tolist() == table.scores[:, 0].tolist()
     assert (len(loaded), toy.encoded, toy.windows) == (3, [1, 1, 1], [(3, 1)] * 5)
     toy = Toy()
-    toy.window_size = 100  # type: ignore[misc]
+    toy.window_size = 100
     assert toy.score(samples).scores.tolist() == expected
     assert (toy.encoded, toy.windows) == ([2, 1], [(15, None)])
 
 
-def test_equal_samples_are_scored_once() -> None:
-    toy = Toy()
-    assert toy.score([CaptionSample("a b", png("black")) for _ in range(9)]).scores.tolist() == [[2, 2]] * 9
-    assert toy.windows == [(1, None)]
-
-
-def test_scores_of_another_shape_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_of_another_shape_are_refused(monkeypatch):
     monkeypatch.setattr(Toy, "score_groups", lambda *_: CandidateScores([[1.0, 2.0]]))
     with pytest.raises(ValueError, match=r"must give scores \(2, 2\), got \(1, 2\)"):
         Toy().score([CaptionSample("a", png("black")), CaptionSample("b", png("black"))])
 
 
-def test_samples_without_a_score_have_a_reason_and_the_others_a_score() -> None:
+def test_samples_without_a_score_have_a_reason_and_the_others_a_score():
     black, small = png("black"), png("black", (5, 5))
-    rows: list[tuple[str, Any]] = [("fine", black), ("none", None), ("absent", "absent.png"), ("broken", b"broken")]
+    rows = [("fine", black), ("none", None), ("absent", "absent.png"), ("broken", b"broken")]
     rows += [("small", small), ("nan", black), ("bad", black), ("small as well", small), ("fine too", black)]
     table = Toy().score([CaptionSample(*row) for row in rows])
     assert np.isnan(table.scores[:, 0]).tolist() == [False, *[True] * 7, False]
@@ -112,7 +102,7 @@ def test_samples_without_a_score_have_a_reason_and_the_others_a_score() -> None:
     }
 
 
-def test_cut_texts_are_flagged_and_counted_in_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_cut_texts_are_flagged_and_counted_in_one_warning(caplog):
     texts = ("a b c d e", "a", "b b b b b b", "a b c d e", "c")
     with caplog.at_level(logging.WARNING, logger="reward"):
         table = Toy().score([CaptionSample(text, png("black")) for text in texts])
@@ -120,7 +110,7 @@ def test_cut_texts_are_flagged_and_counted_in_one_warning(caplog: pytest.LogCapt
     assert caplog.messages == ["toy: 3 of 5 samples were cut to fit the model"]
 
 
-def test_the_network_scores_in_eval_mode_without_autocast_and_gets_its_own_mode_back() -> None:
+def test_the_network_scores_in_eval_mode_without_autocast_and_gets_its_own_mode_back():
     toy = Toy()
     toy.model.train()
     toy.model.frozen.eval()

@@ -1,14 +1,10 @@
 """crossencoder: its scores are those of the library's own `predict`, and nothing that a folder names is run."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,10 +17,8 @@ from reward import CaptionSample, MetricReward, load_scorer
 from reward.errors import CheckpointError, ConfigError, MissingExtraError
 from reward.metrics.crossencoder.scorer import CrossEncoderScorer
 from reward.registry import metric_of
-from reward.scoring import score_dataset
 from tests.contract import ScorerContract
 from tests.toys import toy_judges
-from tests.toys.loopback_hub import LoopbackHub
 from tests.toys.toy_clips import bert_tokenizer
 
 library = pytest.importorskip("sentence_transformers", minversion="6")
@@ -43,20 +37,20 @@ SAMPLES = [
 ]
 
 
-def _write(folder: Path, model: Any, *parts: Any) -> Path:
+def _write(folder, model, *parts):
     for part in (model, *parts):
         part.save_pretrained(folder)
     return folder
 
 
-def _random(model: Any) -> Any:
+def _random(model):
     torch.manual_seed(0)
     for weight in model.parameters():
         torch.nn.init.normal_(weight, std=0.3)
     return model
 
 
-def log_odds(folder: Path) -> Path:
+def log_odds(folder):
     """A vision-language model that says yes or no, as Qwen3-VL-Reranker."""
     tokens = toy_judges.byte_tokenizer("<image>", merges=YES_NO)
     made = _write(folder / "made", *toy_judges.llava(tokens=tokens))
@@ -67,7 +61,7 @@ def log_odds(folder: Path) -> Path:
     return _write(folder, CrossEncoder(modules=modules, device="cpu", activation_fn=torch.nn.Sigmoid(), **prompts))
 
 
-def scores_layer(folder: Path) -> Path:
+def scores_layer(folder):
     """A vision-language model, its last state, and a layer of its own."""
     made = _write(folder / "made", *toy_judges.qwen2_vl())
     layer = Dense(32, 1, activation_function=torch.nn.Identity(), module_output_name="scores")
@@ -75,14 +69,14 @@ def scores_layer(folder: Path) -> Path:
     return _write(folder, CrossEncoder(modules=modules, device="cpu", activation_fn=torch.nn.Identity()))
 
 
-def text_classes(folder: Path, labels: int = 1) -> Path:
+def text_classes(folder, labels=1):
     """A reranker of texts, as transformers saves it."""
     tokens = bert_tokenizer(24)
     config = tf.BertConfig(vocab_size=len(tokens), max_position_embeddings=24, num_labels=labels, **SIZES)
     return _write(folder, _random(tf.BertForSequenceClassification(config)), tokens)
 
 
-def text_log_odds(folder: Path) -> Path:
+def text_log_odds(folder):
     """A reranker of texts that says yes or no, as Qwen3-Reranker."""
     tokens = toy_judges.byte_tokenizer(merges=YES_NO)
     tokens.chat_template = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -94,14 +88,14 @@ KINDS = {each.__name__: each for each in (log_odds, scores_layer, text_classes, 
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def folders(tmp_path_factory):
     root = tmp_path_factory.mktemp("models")
     return {kind: make(root / kind) for kind, make in KINDS.items()}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_scores_are_those_of_the_librarys_predict(kind: str, folders: dict[str, Path]) -> None:
-    scorer: Any = load_scorer("crossencoder", folders[kind], device="cpu")
+def test_scores_are_those_of_the_librarys_predict(kind, folders):
+    scorer = load_scorer("crossencoder", folders[kind], device="cpu")
     own = CrossEncoder(str(folders[kind]), device="cpu")
     takes_images = "image" in own.modalities
     assert (scorer.spec.needs_image, scorer.spec.needs_references) == (takes_images, not takes_images)
@@ -121,11 +115,11 @@ def test_scores_are_those_of_the_librarys_predict(kind: str, folders: dict[str, 
 class TestContract(ScorerContract):
     @pytest.fixture(scope="class", params=["log_odds", "text_classes"])
     @classmethod
-    def scorer(cls, request: pytest.FixtureRequest, folders: dict[str, Path]) -> CrossEncoderScorer:
+    def scorer(cls, request, folders):
         return CrossEncoderScorer.from_pretrained(folders[request.param], device="cpu", max_characters=300)
 
 
-def test_a_folder_needs_no_name_and_its_activation_can_be_chosen(folders: dict[str, Path]) -> None:
+def test_a_folder_needs_no_name_and_its_activation_can_be_chosen(folders):
     folder = folders["log_odds"]
     assert {metric_of(folder), metric_of(folders["text_classes"])} == {"crossencoder"}
     share = MetricReward(folder, device="cpu").score(SAMPLES).scores
@@ -136,23 +130,14 @@ def test_a_folder_needs_no_name_and_its_activation_can_be_chosen(folders: dict[s
         load_scorer("crossencoder", folder, device="cpu", activation="tanh")
 
 
-def test_a_reranker_of_texts_wants_no_column_of_images(folders: dict[str, Path], tmp_path: Path) -> None:
-    data = tmp_path / "data.jsonl"
-    data.write_text('{"caption": "a red star", "references": ["a star on the grass"]}\n')
-    summary = score_dataset(data, f"crossencoder={folders['text_classes']}", tmp_path / "out.jsonl", device="cpu")
-    assert (summary.scored, summary.columns["image"]) == (1, None)
-
-
-def test_modules_of_a_hub_id_are_fetched_with_it(folders: dict[str, Path], tmp_path: Path, hub: LoopbackHub) -> None:
+def test_modules_of_a_hub_id_are_fetched_with_it(folders, tmp_path, hub):
     folder = folders["scores_layer"]
     hub.add_folder("org/reranker", shutil.copytree(folder, tmp_path / "copy", ignore=lambda *_: ["made"]))
     here = load_scorer("crossencoder", folder, device="cpu").score(SAMPLES).scores
     assert MetricReward("org/reranker", device="cpu").score(SAMPLES).scores == pytest.approx(here)
 
 
-def test_a_caption_that_names_a_file_is_read_as_text_and_a_long_one_is_flagged(
-    folders: dict[str, Path], tmp_path: Path
-) -> None:
+def test_a_caption_that_names_a_file_is_read_as_text_and_a_long_one_is_flagged(folders, tmp_path):
     """The library opens texts that look like images, and would fetch them from the network."""
     toy_judges.pictures(1)[0].save(tmp_path / "a.png")
     samples = [CaptionSample(text, SAMPLES[0].image) for text in (str(tmp_path / "a.png"), "http://127.0.0.1:9/a.png")]
@@ -162,7 +147,7 @@ def test_a_caption_that_names_a_file_is_read_as_text_and_a_long_one_is_flagged(
     assert texts.score(long).truncated.tolist() == [False, True]
 
 
-def test_an_image_that_the_model_refuses_costs_no_other_row(folders: dict[str, Path]) -> None:
+def test_an_image_that_the_model_refuses_costs_no_other_row(folders):
     thin = CaptionSample("a star", Image.new("RGB", (1000, 2)))
     scorer = load_scorer("crossencoder", folders["scores_layer"], device="cpu")
     table = scorer.score([SAMPLES[0], thin, SAMPLES[3]])
@@ -172,11 +157,11 @@ def test_an_image_that_the_model_refuses_costs_no_other_row(folders: dict[str, P
 
 
 class _Runs:
-    def __reduce__(self) -> Any:
+    def __reduce__(self):
         return os.mkdir, ("ran",)
 
 
-def change(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
+def change(folder, files):
     """Sets values in JSON files of the folder, or in the last module that modules.json lists; beside them lies code."""
     (folder / "code.py").write_text("import os\nos.mkdir('ran')\nclass C: pass\n")
     for name, values in files.items():
@@ -207,14 +192,7 @@ METHOD = {"image": {"method": "init_weights", "method_output_name": None}}
         ("adapter_config.json", {}, "holds adapters: merge them"),
     ],
 )
-def test_nothing_that_a_folder_names_is_run(
-    file: str,
-    values: dict[str, Any],
-    message: str,
-    folders: dict[str, Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_nothing_that_a_folder_names_is_run(file, values, message, folders, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     change(shutil.copytree(folders["log_odds"], tmp_path / "model"), {file: values})
     with pytest.raises(CheckpointError, match=message):
@@ -222,9 +200,7 @@ def test_nothing_that_a_folder_names_is_run(
     assert not (tmp_path / "ran").exists()
 
 
-def test_weights_are_whole_and_no_pickle(
-    folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_are_whole_and_no_pickle(folders, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder = Path(shutil.copytree(folders["log_odds"], tmp_path / "model"))
     tensors = load_file(folder / "model.safetensors")
@@ -240,9 +216,7 @@ def test_weights_are_whole_and_no_pickle(
     assert not (tmp_path / "ran").exists()
 
 
-def test_what_gives_no_single_score_is_refused(
-    folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_gives_no_single_score_is_refused(folders, tmp_path, monkeypatch):
     with pytest.raises(CheckpointError, match="gives 3 numbers a pair"):
         load_scorer("crossencoder", text_classes(tmp_path, labels=3), device="cpu")
     with pytest.raises(CheckpointError, match="of sentence-transformers, which says how"):

@@ -266,16 +266,6 @@ def test_questions_are_answered_from_the_caption_alone_or_with_the_picture():
     assert all(asked.image is RED for asked in judge.asked[-2:])
 
 
-def test_files_bring_their_criteria_and_a_row_with_wrong_ones_has_a_reason(tmp_path):
-    RED.save(tmp_path / "a.png")
-    rows = [{"image": "a.png", "caption": "A dog.", "checklist": cell} for cell in (RUBRIC, json.dumps(RUBRIC), 5)]
-    judge = RecordingJudge(distribution={"Yes": 0.3, "No": 0.1})
-    score_dataset(write_lines(tmp_path / "data.jsonl", rows), load_scorer("rubric", judge), tmp_path / "scores.jsonl")
-    scored = read_lines(tmp_path / "scores.jsonl")
-    assert [row["met"] for row in scored] == [pytest.approx(0.75), pytest.approx(0.75), None]
-    assert "must be a list, got 5" in scored[2]["error"]
-
-
 def test_the_summary_of_a_run_counts_how_answers_were_read(tmp_path):
     counts = {"probabilities": 5, "text": 0}  # some of a run before
 

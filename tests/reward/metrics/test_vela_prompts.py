@@ -1,17 +1,15 @@
 """VELA's configuration and its prompts: what they say, what is left out, what is cut, what a caption cannot do."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AutoConfig, AutoModel
+from tokenizers import Tokenizer, models
+from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
 
+from reward.backbones.language import PlainTextEncoder
 from reward.metrics.vela.backbones import add_lora
 from reward.metrics.vela.config import FusionSettings, ImageConfig, LoraSettings, TextConfig, VelaConfig
 from reward.metrics.vela.model import PromptTokenizer
@@ -21,17 +19,17 @@ from tests.reward.metrics.tiny_vela import CHAT_TEMPLATE, clip_architecture, lan
 SHORT = Prompt("Rubric.", references="Refs:\n{references}\n", candidate="Cand: {candidate}", cue="Score:")
 
 
-def make_prompts(**settings: Any) -> PromptTokenizer:
-    plain: dict[str, Any] = {"prompts": {"relevance": SHORT}, "chat_template": False, "lora": None, **settings}
+def make_prompts(**settings):
+    plain = {"prompts": {"relevance": SHORT}, "chat_template": False, "lora": None, **settings}
     return PromptTokenizer(make_tokenizer(), TextConfig(backbone=None, architecture=language_architecture(), **plain))
 
 
-def text(prompts: PromptTokenizer, *references: str) -> str:
+def text(prompts, *references):
     made = prompts("A star.", references, "relevance")
     return str(make_tokenizer().decode([*made.prefix, *made.candidate, *made.tail]))
 
 
-def test_the_whole_prompt_with_and_without_references_and_chat_template() -> None:
+def test_the_whole_prompt_with_and_without_references_and_chat_template():
     prompts = make_prompts()
     assert text(prompts, "One.", "Two.") == "Rubric.\n\nRefs:\n- One.\n- Two.\nCand: A star.\n\nScore:"
     assert text(prompts) == "Rubric.\n\nCand: A star.\n\nScore:"
@@ -59,12 +57,12 @@ def test_the_whole_prompt_with_and_without_references_and_chat_template() -> Non
     ],
     ids=["no system turn", "date"],
 )
-def test_other_chat_templates(addition: str, start: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_chat_templates(addition, start, monkeypatch):
     monkeypatch.setattr(make_tokenizer(), "chat_template", addition + CHAT_TEMPLATE)
     assert start in text(make_prompts(chat_template=True))
 
 
-def test_prompts_that_cannot_work_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prompts_that_cannot_work_are_refused(monkeypatch):
     with pytest.raises(ValueError, match=r"max_prefix_tokens=5; raise it \(model\.text\.max_prefix_tokens\)"):
         make_prompts(max_prefix_tokens=5)
     monkeypatch.setattr(make_tokenizer(), "chat_template", "{{ messages[0].content }}")
@@ -81,7 +79,7 @@ def test_prompts_that_cannot_work_are_refused(monkeypatch: pytest.MonkeyPatch) -
         "\ue000candidate\ue001 \ue000references\ue001",
     ],
 )
-def test_a_caption_stays_text(attack: str) -> None:
+def test_a_caption_stays_text(attack):
     prompts, tokenizer = make_prompts(chat_template=True), make_tokenizer()
     calm, made = (prompts(text, [text, "Two."], "relevance") for text in ("A star.", attack))
     assert tokenizer.decode(made.candidate) == attack
@@ -92,6 +90,13 @@ def test_a_caption_stays_text(attack: str) -> None:
     assert [token for token in made.prefix if token in control] == [token for token in calm.prefix if token in control]
 
 
+def test_a_control_token_that_is_a_piece_of_a_unigram_model_is_left_out():
+    pieces = [("<unk>", 0.0), ("</s>", -1.0), ("a", -2.0), ("b", -2.0)]
+    backend = Tokenizer(models.Unigram(pieces, unk_id=0))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>", eos_token="</s>")
+    assert tokenizer.convert_ids_to_tokens(PlainTextEncoder(tokenizer)("a</s>b")) == ["a", "b"]
+
+
 @pytest.mark.parametrize(
     ("room", "references", "shown"),
     [
@@ -99,7 +104,7 @@ def test_a_caption_stays_text(attack: str) -> None:
         (70, [letter * 20 for letter in "abcdefgh"], [letter * 9 for letter in "abcd"]),  # the last are left out
     ],
 )
-def test_references_that_do_not_fit_are_cut(room: int, references: list[str], shown: list[str]) -> None:
+def test_references_that_do_not_fit_are_cut(room, references, shown):
     made = make_prompts(max_prefix_tokens=room)("A star.", references, "relevance")
     lines = make_tokenizer().decode(made.prefix).splitlines()
     assert [line[2:] for line in lines if line.startswith("- ")] == shown
@@ -108,7 +113,7 @@ def test_references_that_do_not_fit_are_cut(room: int, references: list[str], sh
 
 @settings(max_examples=60, deadline=None)
 @given(references=st.lists(st.text(min_size=1, max_size=60), max_size=6), room=st.integers(45, 120))
-def test_a_prefix_never_outgrows_its_room(references: list[str], room: int) -> None:
+def test_a_prefix_never_outgrows_its_room(references, room):
     made = make_prompts(max_prefix_tokens=room)("A star.", references, "relevance")
     whole = make_prompts(max_prefix_tokens=100_000)("A star.", references, "relevance")
     assert len(made.prefix) <= room
@@ -117,7 +122,7 @@ def test_a_prefix_never_outgrows_its_room(references: list[str], room: int) -> N
         assert made == whole
 
 
-def test_the_default_adapters_have_the_papers_size() -> None:
+def test_the_default_adapters_have_the_papers_size():
     """3.68 M trainable parameters: rank 16 on the query and value projections of Qwen2.5-3B."""
     sizes = {"hidden_size": 2048, "num_attention_heads": 16, "num_key_value_heads": 2, "num_hidden_layers": 36}
     with torch.device("meta"):
@@ -126,7 +131,7 @@ def test_the_default_adapters_have_the_papers_size() -> None:
     assert sum(value.numel() for value in decoder.parameters() if value.requires_grad) == 3_686_400
 
 
-def _clip(**changes: Any) -> ImageConfig:
+def _clip(**changes):
     architecture = clip_architecture()
     architecture["model_cfg"]["text_cfg"].update(changes)
     return ImageConfig(backbone=None, architecture=architecture)
@@ -147,6 +152,6 @@ def _clip(**changes: Any) -> ImageConfig:
         (lambda: VelaConfig.from_dict({"text": None}), "aspects, image not stated"),
     ],
 )
-def test_impossible_configurations_are_refused(make: Callable[[], Any], message: str) -> None:
+def test_impossible_configurations_are_refused(make, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         make()

@@ -1,9 +1,6 @@
 """A VELA small enough for tests: random weights, a byte-level tokenizer with control tokens, pictures and captions."""
 
-from __future__ import annotations
-
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +21,7 @@ _TEXTS = ["You grade captions of images, with a number from 1 to 5.", "The red s
 
 
 @lru_cache(maxsize=1)
-def make_tokenizer() -> PreTrainedTokenizerFast:
+def make_tokenizer():
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
@@ -42,13 +39,13 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-def language_architecture() -> dict[str, Any]:
+def language_architecture():
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2}
     sizes = {"hidden_size": 32, "intermediate_size": 64, "max_position_embeddings": 4096, "initializer_range": 0.2}
     return {"model_type": "qwen2", "vocab_size": len(make_tokenizer()), **sizes, **heads}
 
 
-def clip_architecture() -> dict[str, Any]:
+def clip_architecture():
     size = len(make_tokenizer())
     return {
         "model_cfg": {
@@ -61,7 +58,7 @@ def clip_architecture() -> dict[str, Any]:
     }
 
 
-def make_config(*, text: bool = True, image: bool = True, **text_settings: Any) -> VelaConfig:
+def make_config(*, text=True, image=True, **text_settings):
     settings = {"backbone": None, "architecture": language_architecture(), "lora": None, **text_settings}
     return VelaConfig(
         text=TextConfig(**settings) if text else None,
@@ -69,7 +66,7 @@ def make_config(*, text: bool = True, image: bool = True, **text_settings: Any) 
     )
 
 
-def make_model(config: VelaConfig | None = None, seed: int = 0) -> VelaModel:
+def make_model(config=None, seed=0):
     """In eval mode, with a random head, so that scores differ."""
     torch.manual_seed(seed)
     model = VelaModel.from_config(config or make_config(), tokenizer=make_tokenizer()).eval()
@@ -79,7 +76,7 @@ def make_model(config: VelaConfig | None = None, seed: int = 0) -> VelaModel:
     return model
 
 
-def picture(seed: int) -> Image.Image:
+def picture(seed):
     """A new object at every call; equal seeds give equal pixels."""
     pixels = np.random.default_rng(seed).integers(0, 256, (40, 50, 3), dtype=np.uint8)
     return Image.fromarray(pixels)

@@ -1,15 +1,10 @@
 """RemoteScorer and RemoteReward against a service with faults on demand."""
 
-from __future__ import annotations
-
 import pickle
 import shutil
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +16,7 @@ from reward.remote import client
 from reward.remote.scorer import RemoteScorer
 from reward.scoring.dataset import score_dataset
 from tests.reward.service.in_process import App
-from tests.toys.fake_service import FakeService, Fault, fake_service
+from tests.toys.fake_service import FakeService, fake_service
 from tests.toys.json_lines import read_lines, write_lines
 from tests.toys.loopback_http import certificate, serving
 
@@ -31,36 +26,36 @@ WIDE = Image.new("RGB", (5, 2), "red")
 
 
 @pytest.fixture(autouse=True)
-def short_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_rests(monkeypatch):
     """A service that failed is left alone for a tenth of the time."""
     monkeypatch.setattr(client, "_FIRST_REST", 0.05)
 
 
 @pytest.fixture
-def service() -> Iterator[FakeService]:
+def service():
     with fake_service() as fake:
         yield fake
 
 
 @pytest.fixture
-def other() -> Iterator[FakeService]:
+def other():
     with fake_service() as fake:
         yield fake
 
 
-def scorer_of(*services: FakeService, **settings: Any) -> RemoteScorer:
+def scorer_of(*services, **settings):
     return RemoteScorer([service.url for service in services], **{"timeout": 0.5, "patience": 10.0, **settings})
 
 
-def samples_of(*captions: str, image: Any = WIDE) -> list[CaptionSample]:
+def samples_of(*captions, image=WIDE):
     return [CaptionSample(caption, image) for caption in captions]
 
 
-def of_widths(count: int, caption: str = "a") -> list[CaptionSample]:
+def of_widths(count, caption="a"):
     return [CaptionSample(caption, Image.new("RGB", (width, 2))) for width in range(1, count + 1)]
 
 
-def test_captions_of_an_image_go_together_up_to_the_limit_and_the_image_goes_once(service: FakeService) -> None:
+def test_captions_of_an_image_go_together_up_to_the_limit_and_the_image_goes_once(service):
     samples = [*samples_of("a", "a b"), *of_widths(1), *samples_of("a", "a b c", "a a a a", image=WIDE.copy())]
     assert scorer_of(service).score(samples).scores.tolist() == [[1, 5], [2, 5], [1, 1], [1, 5], [3, 5], [4, 5]]
     asked = sorted(request["samples"][0]["candidates"] for request in service.requests)
@@ -69,7 +64,7 @@ def test_captions_of_an_image_go_together_up_to_the_limit_and_the_image_goes_onc
     assert "--max-body" in scorer_of(service).score(samples_of("a", image=noise)).errors[0]
 
 
-def test_an_image_below_the_shared_root_goes_by_path(service: FakeService, tmp_path: Path) -> None:
+def test_an_image_below_the_shared_root_goes_by_path(service, tmp_path):
     (tmp_path / "in").mkdir()
     WIDE.save(tmp_path / "in" / "a.png")
     scorer_of(service, image_root=tmp_path).score(samples_of("a", image=tmp_path / "in" / "a.png"))
@@ -78,7 +73,7 @@ def test_an_image_below_the_shared_root_goes_by_path(service: FakeService, tmp_p
     assert sent.scores.tolist() == [[1, 5]]
 
 
-def test_what_cannot_be_scored_says_why(service: FakeService) -> None:
+def test_what_cannot_be_scored_says_why(service):
     samples = [*samples_of("bad", "a long one"), CaptionSample("a", "no-such.png")]
     table = scorer_of(service).score(samples)
     assert np.isnan(table.scores).all(axis=1).tolist() == [True, False, True]
@@ -87,7 +82,7 @@ def test_what_cannot_be_scored_says_why(service: FakeService) -> None:
 
 
 @pytest.mark.parametrize("fault", ["drop", "hang", "garble", (500, "x"), (502, "<html>"), (503, "full"), (429, "full")])
-def test_a_passing_fault_is_tried_again(service: FakeService, fault: Fault) -> None:
+def test_a_passing_fault_is_tried_again(service, fault):
     service.faults.extend([fault, fault])
     assert scorer_of(service).score(samples_of("a")).scores.tolist() == [[1, 5]]
 
@@ -104,24 +99,24 @@ def test_a_passing_fault_is_tried_again(service: FakeService, fault: Fault) -> N
         ),
     ],
 )
-def test_a_refusal_is_not_tried_again(service: FakeService, status: int, body: str, reason: str) -> None:
+def test_a_refusal_is_not_tried_again(service, status, body, reason):
     service.faults.append((status, body))
     assert reason in scorer_of(service).score(samples_of("a")).errors[0]
     assert not service.requests
 
 
-def test_waiting_behind_our_own_requests_does_not_count_as_down_time(service: FakeService) -> None:
+def test_waiting_behind_our_own_requests_does_not_count_as_down_time(service):
     answer = service.answer
-    service.answer = lambda request: time.sleep(0.06) or answer(request)  # type: ignore[method-assign]
+    service.answer = lambda request: time.sleep(0.06) or answer(request)
     scorer = scorer_of(service, timeout=5.0, patience=0.5, concurrency=2)
     assert scorer.score(of_widths(20)).errors == {}
 
 
-def test_a_request_that_three_services_died_of_is_given_up_and_harms_no_other(service: FakeService) -> None:
+def test_a_request_that_three_services_died_of_is_given_up_and_harms_no_other(service):
     """A service that dies breaks all connections; a request whose connection broke is sent again by itself."""
     answer, inside, beside_deaths = service.answer, [0], list[int]()
 
-    def answer_or_die(request: dict[str, Any]) -> dict[str, Any]:
+    def answer_or_die(request):
         inside[0] += 1
         time.sleep(0.05)
         others = inside[0] - 1
@@ -132,7 +127,7 @@ def test_a_request_that_three_services_died_of_is_given_up_and_harms_no_other(se
             raise OSError  # the connection breaks
         return answer(request)
 
-    service.answer = answer_or_die  # type: ignore[method-assign]
+    service.answer = answer_or_die
     samples = of_widths(6)
     samples[2] = CaptionSample("die", samples[2].image)
     table = scorer_of(service, timeout=5.0, patience=60.0).score(samples)
@@ -142,7 +137,7 @@ def test_a_request_that_three_services_died_of_is_given_up_and_harms_no_other(se
     assert beside_deaths[1:] == [0, 0]
 
 
-def test_a_connection_that_breaks_before_a_service_is_well_is_no_death(service: FakeService) -> None:
+def test_a_connection_that_breaks_before_a_service_is_well_is_no_death(service):
     scorer = scorer_of(service, timeout=5.0, patience=60.0)
     scorer.connect()
     service.faults.append("drop")  # then two checks of its health fail: a port that is open, and nothing behind it
@@ -151,7 +146,7 @@ def test_a_connection_that_breaks_before_a_service_is_well_is_no_death(service: 
     assert service.is_sick == 0
 
 
-def test_after_its_patience_a_row_has_no_score_and_the_next_call_does_not_wait_again(service: FakeService) -> None:
+def test_after_its_patience_a_row_has_no_score_and_the_next_call_does_not_wait_again(service):
     scorer = scorer_of(service, patience=1.0)
     scorer.connect()
     service.is_down = True
@@ -166,9 +161,7 @@ def test_after_its_patience_a_row_has_no_score_and_the_next_call_does_not_wait_a
         assert time.monotonic() < end
 
 
-def test_one_replica_has_an_image_and_another_answers_while_it_is_down(
-    service: FakeService, other: FakeService
-) -> None:
+def test_one_replica_has_an_image_and_another_answers_while_it_is_down(service, other):
     scorer = scorer_of(service, other)
     for caption in "abcdef":
         scorer.score(samples_of(caption))
@@ -182,8 +175,8 @@ def test_one_replica_has_an_image_and_another_answers_while_it_is_down(
 
 
 @pytest.mark.parametrize("given", ["environment", "argument"])
-def test_a_token_is_sent_and_never_shown(given: str, service: FakeService, monkeypatch: pytest.MonkeyPatch) -> None:
-    options: dict[str, Any] = {"api_key": "secret-token"} if given == "argument" else {}
+def test_a_token_is_sent_and_never_shown(given, service, monkeypatch):
+    options = {"api_key": "secret-token"} if given == "argument" else {}
     monkeypatch.setenv("CAPREWARD_TOKEN", "another" if options else "secret-token")
     rewards = [RemoteReward(service.url, **options), MetricReward("made-up", service.url, **options)]
     for reward in [*rewards, pickle.loads(pickle.dumps(rewards[0]))]:
@@ -197,12 +190,12 @@ def test_a_token_is_sent_and_never_shown(given: str, service: FakeService, monke
 
 
 @pytest.mark.parametrize("key", ["", "one\ntwo", "gr\u00fcn", 3])
-def test_a_key_that_cannot_be_sent_is_refused_and_not_shown(key: Any) -> None:
+def test_a_key_that_cannot_be_sent_is_refused_and_not_shown(key):
     with pytest.raises(ConfigError, match=r"^api_key= must be a text of ASCII letters, digits and signs"):
         RemoteReward("http://127.0.0.1:9", "vela", api_key=key)
 
 
-def test_a_file_of_scores_keeps_no_key(service: FakeService, tmp_path: Path) -> None:
+def test_a_file_of_scores_keeps_no_key(service, tmp_path):
     rows = write_lines(tmp_path / "rows.jsonl", [{"candidate": "a b"}])
     score_dataset(rows, "made-up", tmp_path / "scores.jsonl", source=service.url, api_key="secret-token")
     assert service.tokens == ["Bearer secret-token"]
@@ -210,7 +203,7 @@ def test_a_file_of_scores_keeps_no_key(service: FakeService, tmp_path: Path) -> 
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
-def test_a_certificate_of_ones_own_is_named_by_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_certificate_of_ones_own_is_named_by_the_environment(tmp_path, monkeypatch):
     fake, file = FakeService(), certificate(tmp_path)
     with serving(fake.reply, file) as fake.url:
         with pytest.raises(ServiceError, match="certificate verify failed"):
@@ -219,7 +212,7 @@ def test_a_certificate_of_ones_own_is_named_by_the_environment(tmp_path: Path, m
         assert scorer_of(fake).score(samples_of("a b")).column("words").tolist() == [2.0]
 
 
-def test_another_checkpoint_than_the_first_is_refused(service: FakeService, other: FakeService, tmp_path: Path) -> None:
+def test_another_checkpoint_than_the_first_is_refused(service, other, tmp_path):
     """After a restart, by a copy for another process, by a scorer that pins it, by a file of scores, as a replica."""
     scorer, output = scorer_of(service), tmp_path / "scores.jsonl"
     assert scorer.score(samples_of("a")).errors == {}
@@ -237,7 +230,7 @@ def test_another_checkpoint_than_the_first_is_refused(service: FakeService, othe
         scorer_of(service, other).connect()
 
 
-def test_the_metric_is_found_or_named(service: FakeService) -> None:
+def test_the_metric_is_found_or_named(service):
     loaded = load_scorer("made-up", service.url)
     assert (loaded.spec.name, loaded.spec.range, loaded.spec.aliases) == ("made-up", (0.0, np.inf), {"w": "words"})
     assert load_scorer(service.url).score(samples_of("a")).scores.tolist() == [[1, 5]]
@@ -246,16 +239,16 @@ def test_the_metric_is_found_or_named(service: FakeService) -> None:
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8123", "ftp://x", "http://user@x", "http://x?token=1", ""])
-def test_addresses_that_cannot_be(url: str) -> None:
+def test_addresses_that_cannot_be(url):
     with pytest.raises(ConfigError):
         RemoteScorer(url)
 
 
-def call(reward: Any, *captions: str) -> Any:
+def call(reward, *captions):
     return reward(prompts=["Describe."] * len(captions), completions=list(captions), image=[WIDE] * len(captions))
 
 
-def test_a_reward_of_a_service(service: FakeService) -> None:
+def test_a_reward_of_a_service(service):
     reward = RemoteReward(service.url, weights={"w": 3, "width": 1}, patience=0.3, timeout=0.5)
     assert call(reward, "a b", "...", "bad") == [0.75 * 2 + 0.25 * 5, 0.0, None]
     assert dict(reward.failures) == {"empty caption": 1, "not scored by the metric": 1}
@@ -264,17 +257,17 @@ def test_a_reward_of_a_service(service: FakeService) -> None:
     assert call(pickle.loads(pickle.dumps(reward)), "a b") == [None]
 
 
-def test_calls_of_threads_go_on_beside_each_other(service: FakeService) -> None:
+def test_calls_of_threads_go_on_beside_each_other(service):
     reward = RemoteReward(service.url, weights={"w": 1}, timeout=20.0)
     call(reward, "a")
     together, answer = threading.Barrier(6), service.answer
-    service.answer = lambda request: together.wait(20) * 0 or answer(request)  # type: ignore[method-assign]
+    service.answer = lambda request: together.wait(20) * 0 or answer(request)
     with ThreadPoolExecutor(6) as pool:
         rewards = list(pool.map(lambda number: call(reward, " ".join("a" * number)), range(1, 7)))
     assert rewards == [[1.0], [2.0], [3.0], [4.0], [5.0], [6.0]]
 
 
-def test_the_first_call_raises_where_there_is_no_service() -> None:
+def test_the_first_call_raises_where_there_is_no_service():
     reward = RemoteReward("http://127.0.0.1:9", "vela", {"rel": 1}, patience=0.1)
     assert reward.__name__ == "vela_rel"
     for ask in (reward.load, lambda: call(reward, "a")):
@@ -284,10 +277,10 @@ def test_the_first_call_raises_where_there_is_no_service() -> None:
         RemoteReward("http://127.0.0.1:9", "vela", {"no": 1})
 
 
-def test_rewards_equal_those_in_process(service: FakeService) -> None:
+def test_rewards_equal_those_in_process(service):
     app = App("vela")
     service.facts = app.thread.facts["vela"]
-    service.answer = lambda request: app.post("/score", request)  # type: ignore[method-assign]
+    service.answer = lambda request: app.post("/score", request)
     images = [Image.effect_noise((40, 30), 90).convert("RGB") for _ in range(2)]
     samples = [CaptionSample(text, image) for image in images for text in ("A red star.", "Two dogs.")]
     remote = RemoteReward(service.url, "vela", timeout=30.0).rewards(samples)

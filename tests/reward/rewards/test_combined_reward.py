@@ -1,12 +1,9 @@
 """CombinedReward: what it gives for any numbers of its parts, what it passes on and refuses."""
 
-from __future__ import annotations
-
 import functools
 import math
 import pickle
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +19,7 @@ from tests.toys.toy_scorer import ToyScorer
 from tests.toys.trainer_call import call
 from tests.toys.trainer_log import TrainerLog
 
-WAYS: list[Any] = ["product", "min", "harmonic", "geometric", "mean"]
+WAYS = ["product", "min", "harmonic", "geometric", "mean"]
 quick = settings(max_examples=30, deadline=None)
 share, weight = st.floats(0, 1), st.floats(0.01, 100)
 tables = st.integers(2, 4).flatmap(
@@ -33,37 +30,37 @@ tables = st.integers(2, 4).flatmap(
 class Column:
     """A reward that gives what the data set's column of its name says."""
 
-    def __init__(self, name: str, low: float = 0.0) -> None:
+    def __init__(self, name, low=0.0):
         self.__name__, self.range = name, (low, 1.0)
 
-    def __call__(self, completions: list[str], **columns: Any) -> Any:
+    def __call__(self, completions, **columns):
         return columns[self.__name__]
 
 
 A, B = map(Column, "ab")
 
 
-def of_columns(reward: Any, *values: list[Any]) -> list[Any]:
+def of_columns(reward, *values):
     """Rewards of captions to which the columns a, b, ... are given."""
     columns = dict(zip("abcd", values, strict=False))
     return reward(prompts=["Describe."] * len(values[0]), completions=["A star."] * len(values[0]), **columns)
 
 
-def polite(completions: list[str], **kwargs: Any) -> list[float]:
+def polite(completions, **kwargs):
     return [float("please" in text) for text in completions]
 
 
-def first_counts_most(table: np.ndarray) -> np.ndarray:
+def first_counts_most(table):
     return np.where(table[:, 1] >= 0.5, table[:, 0], table[:, 1] - 1)
 
 
-async def later(completions: list[str], **kwargs: Any) -> list[float]:
+async def later(completions, **kwargs):
     return [0.0] * len(completions)
 
 
 @quick
 @given(tables)
-def test_product_min_harmonic_geometric_mean_are_in_this_order_between_0_and_1(rows: list[list[float]]) -> None:
+def test_product_min_harmonic_geometric_mean_are_in_this_order_between_0_and_1(rows):
     columns = list(map(list, zip(*rows, strict=True)))
     parts = [Column(name) for name in "abcd"[: len(columns)]]
     means = [np.array(of_columns(CombinedReward(parts, how), *columns)) for how in WAYS]
@@ -77,7 +74,7 @@ def test_product_min_harmonic_geometric_mean_are_in_this_order_between_0_and_1(r
 
 @quick
 @given(first=weight, second=weight, scale=weight)
-def test_a_mean_is_weighted_whatever_the_sum_of_the_weights(first: float, second: float, scale: float) -> None:
+def test_a_mean_is_weighted_whatever_the_sum_of_the_weights(first, second, scale):
     a, b = np.array([0.25, 1.0]), np.array([0.5, 0.75])
     one, other = np.array([first, second]) / (first + second)
     expected = {
@@ -86,7 +83,7 @@ def test_a_mean_is_weighted_whatever_the_sum_of_the_weights(first: float, second
         "geometric": a**one * b**other,
     }
     for how, values in expected.items():
-        combined = CombinedReward([A, B], how, weights=[first * scale, second * scale])  # type: ignore[arg-type]
+        combined = CombinedReward([A, B], how, weights=[first * scale, second * scale])
         assert of_columns(combined, a.tolist(), b.tolist()) == pytest.approx(values, abs=1e-12)
 
 
@@ -101,22 +98,16 @@ def test_a_mean_is_weighted_whatever_the_sum_of_the_weights(first: float, second
         (CombinedReward([CombinedReward([A, B], "min"), B], weights=[1, 3]), [0.4375, None, None, None, 0.75]),
     ],
 )
-def test_rewards_of_rows_are_none_where_a_part_that_counts_has_no_number(reward: Any, rewards: list[Any]) -> None:
+def test_rewards_of_rows_are_none_where_a_part_that_counts_has_no_number(reward, rewards):
     columns = [0.25, None, 0.5, math.inf, 1.0], [0.5, 0.5, math.nan, 1.0, 0.75]
     assert of_columns(reward, *columns) == rewards
     assert of_columns(pickle.loads(pickle.dumps(reward)), *columns) == rewards
 
 
-def test_a_rule_of_ones_own_sees_the_rows_of_which_every_part_has_a_number() -> None:
-    best = CombinedReward([A, B], functools.partial(np.nanmax, axis=1))
-    assert of_columns(best, [0.3, None], [0.5, 1.0]) == [0.5, None]
-    assert best.__name__ == "nanmax_a_b"
+def test_parts_get_every_column_and_the_loggers():
+    seen = {}
 
-
-def test_parts_get_every_column_and_the_loggers() -> None:
-    seen: dict[str, Any] = {}
-
-    def nosy(completions: list[str], **kwargs: Any) -> list[float | None]:
+    def nosy(completions, **kwargs):
         seen.update(kwargs)
         return [0.5, None]
 
@@ -128,14 +119,14 @@ def test_parts_get_every_column_and_the_loggers() -> None:
     assert log.means.items() >= {"toy/colour": 0.5, "both/toy": 0.75, "both/nosy": 0.5, "both/unscored": 0.5}.items()
 
 
-def test_combinations_nest_and_get_different_names() -> None:
+def test_combinations_nest_and_get_different_names():
     inner = CombinedReward([polite])
     outer = CombinedReward([inner, inner, functools.partial(polite)])
     assert outer.__name__ == "mean_mean_polite_mean_polite_2_polite"
     assert outer(["p"], ["please"], trainer_state=TrainerState()) == [1.0]
 
 
-def test_it_chooses_captions() -> None:
+def test_it_chooses_captions():
     colour, brief = (MetricReward(ToyScorer(), weights={aspect: 1}) for aspect in ("col", "brev"))
     captions = ["a red star", "red", "star"]
     reward = CombinedReward([brief, colour])
@@ -161,12 +152,12 @@ def test_it_chooses_captions() -> None:
         ([Column("a", -1), B], {"how": "product"}, ConfigError, r"'a' lies in \[-1, 1\]"),
     ],
 )
-def test_what_cannot_work_is_refused(parts: Any, options: Any, error: type[Exception], message: str) -> None:
+def test_what_cannot_work_is_refused(parts, options, error, message):
     with pytest.raises(error, match=message):
         CombinedReward(parts, **options)
 
 
-def test_what_parts_give_must_fit() -> None:
+def test_what_parts_give_must_fit():
     with pytest.raises(InvalidSampleError, match="'b' gave -1"):
         of_columns(CombinedReward([A, B], "product"), [0.5], [-1.0])
     with pytest.raises(InvalidSampleError, match="gave 1 rewards for 2"):

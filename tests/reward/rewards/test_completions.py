@@ -1,7 +1,5 @@
 """From the arguments of trainers to rows: every shape of completion, image and references."""
 
-from __future__ import annotations
-
 import base64
 import copy
 
@@ -39,7 +37,6 @@ SHOWS_RED = showing({"type": "image", "image": RED})
     ("completion", "text"),
     [
         ("A star.", "A star."),
-        ([assistant([{"type": "text", "text": "A"}, {"type": "image"}, {"type": "text", "text": "B"}])], "A\nB"),
         ([assistant("no"), assistant("yes"), {"role": "tool", "content": "5"}], "yes"),
         ([assistant(None)], ""),  # it called a tool and said nothing
         ([assistant([{"type": "text", "text": None}, {"type": "text", "text": "A"}])], "A"),

@@ -1,7 +1,5 @@
 """What every reward promises a trainer: numbers, None and the lowest; names, logs, copies, and a loud first call."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import functools
@@ -9,7 +7,6 @@ import inspect
 import math
 import pickle
 import threading
-from typing import Any
 
 import pytest
 from trl.trainer import utils as trl_utils
@@ -26,18 +23,18 @@ from reward import (
     TournamentReward,
 )
 from reward.errors import InvalidSampleError
-from reward.judges import Answer, Question, ScriptedJudge
+from reward.judges import Answer, ScriptedJudge
 from tests.toys import trainer_call
 from tests.toys.toy_scorer import ToyScorer
 from tests.toys.trainer_call import RED
 from tests.toys.trainer_log import TrainerLog
 
 
-def top_mark(question: Question) -> dict[str, float]:
+def top_mark(question):
     return {"5": 1.0}
 
 
-def written(question: Question) -> Answer:
+def written(question):
     """0.85, where 0.80 was as likely."""
     likely = ({"0": 0.0}, {".": 0.0}, {"8": 0.0}, {"5": math.log(0.5), "0": math.log(0.5)})
     return Answer("0.85", ("0", ".", "8", "5"), likely)
@@ -60,13 +57,13 @@ BLIND = {
 }
 
 
-def call(reward: Any, completions: list[Any], **columns: Any) -> list[float | None]:
+def call(reward, completions, **columns):
     given = trainer_call.call(reward, completions, **columns)
     return asyncio.run(given) if inspect.iscoroutine(given) else given
 
 
 @pytest.mark.parametrize(("make", "best", "lowest"), [*SEEING.values(), *BLIND.values()], ids=[*SEEING, *BLIND])
-def test_missing_data_give_none_and_captions_without_a_word_the_lowest(make: Any, best: float, lowest: float) -> None:
+def test_missing_data_give_none_and_captions_without_a_word_the_lowest(make, best, lowest):
     given = call(make(), ["red star", " ", "...", None])
     assert given == [pytest.approx(best), lowest, lowest, None]
     assert all(type(value) is float for value in given[:3])
@@ -75,13 +72,13 @@ def test_missing_data_give_none_and_captions_without_a_word_the_lowest(make: Any
 
 
 @pytest.mark.parametrize("completions", [["", "."], ["", "red"], ["fail", "it will fail"], ["half \ud83d"] * 2])
-def test_what_the_policy_wrote_never_stops_a_training(completions: list[str]) -> None:
+def test_what_the_policy_wrote_never_stops_a_training(completions):
     assert len(call(MetricReward(ToyScorer()), completions)) == 2
     assert len(call(CombinedReward([MetricReward(ToyScorer())]), completions)) == 2
 
 
 @pytest.mark.parametrize("make", [make for make, *_ in SEEING.values()], ids=SEEING)
-def test_a_first_call_without_any_image_raises_in_every_process_and_later_ones_give_none(make: Any) -> None:
+def test_a_first_call_without_any_image_raises_in_every_process_and_later_ones_give_none(make):
     reward = make()
     call(reward, [])  # no row, no first call
     with pytest.raises(InvalidSampleError, match=r"none of the 2 rows of the first call.*column 'image' holds None"):
@@ -96,7 +93,7 @@ def test_a_first_call_without_any_image_raises_in_every_process_and_later_ones_g
 
 
 @pytest.mark.parametrize("make", [make for make, *_ in SEEING.values()], ids=SEEING)
-def test_a_mean_over_processes_weighs_each_row_alike(make: Any) -> None:
+def test_a_mean_over_processes_weighs_each_row_alike(make):
     log = TrainerLog()
     for completions in (["red", None, None], ["a star"] * 4, []):  # each process makes its own reward
         call(make(), completions, log_metric=log)
@@ -105,13 +102,13 @@ def test_a_mean_over_processes_weighs_each_row_alike(make: Any) -> None:
     assert shares
 
 
-def test_trl_awaits_asynchronous_rewards_at_the_same_time() -> None:
+def test_trl_awaits_asynchronous_rewards_at_the_same_time():
     both = threading.Barrier(2, timeout=20)  # breaks unless two calls are inside at once
 
-    def wait(completions: list[str], **columns: Any) -> list[float]:
+    def wait(completions, **columns):
         return [float(both.wait() >= 0)]
 
-    async def run() -> list[Any]:
+    async def run():
         return await asyncio.gather(*(AsyncReward(wait)(["x"], ["y"]) for _ in range(2)))
 
     assert asyncio.run(run()) == [[1.0], [1.0]]
@@ -120,4 +117,4 @@ def test_trl_awaits_asynchronous_rewards_at_the_same_time() -> None:
     assert list(map(is_async, rewards)) == [True, True, False]
     assert AsyncReward(wait).__name__ == "wait"
     with pytest.raises(TypeError, match="needs a plain reward function"):
-        AsyncReward(AsyncReward(wait))  # type: ignore[arg-type]
+        AsyncReward(AsyncReward(wait))

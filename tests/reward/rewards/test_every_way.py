@@ -1,12 +1,9 @@
 """What a row gets as its reward: the same in process, service, file and Ray, and what adapters make of None."""
 
-from __future__ import annotations
-
 import math
 import uuid
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -29,7 +26,7 @@ REFERENCES = ["A star."]
 Row = tuple[str | None, str | None, list[str]]
 
 # caption, image, references; what it gets; what an adapter makes of that
-ROWS: list[tuple[Row, float | str | None, float | str]] = [
+ROWS = [
     (("a red star", "white.png", REFERENCES), GOOD, GOOD),
     (("a dim star", "grey.png", REFERENCES), DIM, DIM),
     (("...", "white.png", REFERENCES), LOWEST, LOWEST),
@@ -44,11 +41,11 @@ ROWS: list[tuple[Row, float | str | None, float | str]] = [
     (("...", "white.png", []), None, MISSING),
 ]
 # Only where a caption can be None: a service refuses the request, and OpenRLHF's response is a text.
-NO_CAPTION: tuple[Row, None, float] = ((None, "white.png", REFERENCES), None, MISSING)
+NO_CAPTION = ((None, "white.png", REFERENCES), None, MISSING)
 
 
 @pytest.fixture(params=[-1.0, -math.inf], ids=["bounded", "without bound"])
-def lowest(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> float:
+def lowest(request, monkeypatch):
     """Installs the metric `picture` with this range; gives the lowest reward of the rows above."""
     spec = replace(SPEC, range=(request.param, math.inf), needs_references=True)
     monkeypatch.setattr(PictureScorer, "spec", spec)
@@ -57,23 +54,21 @@ def lowest(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> f
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     for name, level in (("white", 255), ("grey", 51)):
         Image.new("RGB", (4, 4), (level,) * 3).save(tmp_path / f"{name}.png")
     (tmp_path / "torn.png").write_bytes(b"no picture")
     return tmp_path
 
 
-def in_process(rows: list[Row], folder: Path) -> list[float | None]:
+def in_process(rows, folder):
     captions, images, references = zip(*rows, strict=True)
     reward = MetricReward(PictureScorer(), weights={"bright": 1})
-    given: list[float | None] = trainer_call.call(
-        reward, list(captions), image=list(images), references=list(references)
-    )
+    given = trainer_call.call(reward, list(captions), image=list(images), references=list(references))
     return given
 
 
-def by_service(rows: list[Row], folder: Path) -> list[float | None]:
+def by_service(rows, folder):
     app = App("picture", image_root=folder)
     samples = []
     for caption, image, references in rows:
@@ -84,12 +79,12 @@ def by_service(rows: list[Row], folder: Path) -> list[float | None]:
     return [reward for sample in reply["samples"] for reward in sample["rewards"]]
 
 
-def write_data(rows: list[Row], folder: Path) -> Path:
+def write_data(rows, folder):
     names = ("caption", "image", "references")
     return write_lines(folder / "data.jsonl", [dict(zip(names, row, strict=True)) for row in rows])
 
 
-def by_file(rows: list[Row], folder: Path) -> list[float | None]:
+def by_file(rows, folder):
     data = write_data(rows, folder)
     written, summary = scored(data, folder / "out.jsonl", PictureScorer(), weights={"bright": 1}, part_rows=4)
     rewards = [row["reward"] for row in written]
@@ -97,21 +92,21 @@ def by_file(rows: list[Row], folder: Path) -> list[float | None]:
     return rewards
 
 
-def by_ray(rows: list[Row], folder: Path) -> list[float | None]:
+def by_ray(rows, folder):
     data = write_data(rows, folder)
     summary = score_files(data, PictureScorer(), folder / "out", weights={"bright": 1}, workers=0)
     (part,) = (folder / "out").glob("part-*.parquet")
-    rewards: list[float | None] = pq.read_table(part).column("reward").to_pylist()
+    rewards = pq.read_table(part).column("reward").to_pylist()
     assert summary.scored == len(rewards) - rewards.count(None)
     return rewards
 
 
-def in_folder(rows: list[Row], folder: Path) -> list[Row]:
+def in_folder(rows, folder):
     return [(caption, image and str(folder / image), references) for caption, image, references in rows]
 
 
 @pytest.mark.parametrize("give", [in_process, by_service, by_file, by_ray])
-def test_each_way_gives_a_row_the_same(give: Any, lowest: float, folder: Path) -> None:
+def test_each_way_gives_a_row_the_same(give, lowest, folder):
     cases = ROWS if give is by_service else [*ROWS, NO_CAPTION]
     rewards = give(in_folder([row for row, _, _ in cases], folder), folder)
     expected = [lowest if value == LOWEST else value for _, value, _ in cases]
@@ -119,7 +114,7 @@ def test_each_way_gives_a_row_the_same(give: Any, lowest: float, folder: Path) -
 
 
 @pytest.mark.parametrize("give", [by_verl, by_ms_swift, by_openrlhf])
-def test_an_adapter_translates_none_and_nothing_else(give: Any, lowest: float, folder: Path) -> None:
+def test_an_adapter_translates_none_and_nothing_else(give, lowest, folder):
     cases = ROWS if give is by_openrlhf else [*ROWS, NO_CAPTION]
     settings = {"metric": "picture", "weights": {"bright": 1}, "name": uuid.uuid4().hex, "wait": 1.0}
     if give is by_ms_swift:
@@ -128,7 +123,7 @@ def test_an_adapter_translates_none_and_nothing_else(give: Any, lowest: float, f
     assert rewards == [pytest.approx(lowest if value == LOWEST else value) for _, _, value in cases]
 
 
-def test_samples_and_candidates_get_the_same(lowest: float, folder: Path) -> None:
+def test_samples_and_candidates_get_the_same(lowest, folder):
     reward = MetricReward(PictureScorer(), weights={"bright": 1})
     cases = [(row, value) for row, value, _ in ROWS if row[0]]  # a sample has a caption that is not blank
     samples = [CaptionSample(*row) for row, _ in zip(in_folder([row for row, _ in cases], folder), cases, strict=True)]
@@ -141,10 +136,8 @@ def test_samples_and_candidates_get_the_same(lowest: float, folder: Path) -> Non
     assert rerank(["...", "a star", ""], image=image, references=REFERENCES, reward=reward) == [1, 0, 2]
 
 
-def test_only_where_nothing_is_scored_a_metric_without_bound_gives_none(
-    monkeypatch: pytest.MonkeyPatch, folder: Path
-) -> None:
+def test_only_where_nothing_is_scored_a_metric_without_bound_gives_none(monkeypatch, folder):
     monkeypatch.setattr(PictureScorer, "spec", replace(SPEC, range=(-math.inf, math.inf)))
-    rows: list[Row] = [("...", str(folder / "white.png"), []), ("fail", str(folder / "white.png"), [])]
+    rows = [("...", str(folder / "white.png"), []), ("fail", str(folder / "white.png"), [])]
     for give in (in_process, by_file, by_ray):
         assert give(rows, folder) == [None, None]

@@ -1,31 +1,26 @@
 """Rewards of the words alone: lengths in a band, and repetition."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from trl.rewards import get_soft_overlong_punishment
 
 from reward import LengthReward, RepetitionReward
-from reward.errors import ConfigError
 from tests.toys.trainer_call import call
 
 
 class Letters:
     """A tokenizer whose tokens are letters, between two marks."""
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text):
         return [1, *map(ord, text), 2]
 
 
-def words(count: int) -> str:
+def words(count):
     return " ".join(f"word{number}" for number in range(count))
 
 
-def test_it_is_trls_soft_overlong_punishment_but_for_1() -> None:
+def test_it_is_trls_soft_overlong_punishment_but_for_1():
     lengths = [1, 79, 80, 81, 90, 99, 100, 101, 200]
     theirs = get_soft_overlong_punishment(max_completion_len=100, soft_punish_cache=20)
     expected = [value + 1 for value in theirs(completion_ids=[[0] * length for length in lengths])]
@@ -34,7 +29,7 @@ def test_it_is_trls_soft_overlong_punishment_but_for_1() -> None:
     assert call(of_tokens, ["a" * length for length in lengths]) == pytest.approx(expected)
 
 
-def test_lengths_relative_to_the_references_count_the_ends_in() -> None:
+def test_lengths_relative_to_the_references_count_the_ends_in():
     reward = LengthReward(0.5, 2, relative=True)
     references = [[words(4), words(6)]] * 5 + [[]]
     captions = [words(count) for count in (2, 3, 10, 11)] + ["?!", "a b c"]
@@ -46,32 +41,7 @@ def test_lengths_relative_to_the_references_count_the_ends_in() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(count=st.integers(1, 120), n=st.integers(1, 3), window=st.integers(3, 50))
-def test_different_words_are_no_repetition_and_one_word_is_all_of_it(count: int, n: int, window: int) -> None:
+def test_different_words_are_no_repetition_and_one_word_is_all_of_it(count, n, window):
     reward = RepetitionReward(n, window=window)
     size = min(count, window) - n + 1
     assert call(reward, [words(count), "red " * count]) == pytest.approx([1.0, 1 / size if size > 0 else 1.0])
-
-
-def test_honest_repetition_over_a_distance_costs_nothing_and_a_loop_does() -> None:
-    sentence = "A red star lies on green grass beside a small white sign that reads EXIT."
-    far = " ".join([sentence, words(50), sentence])
-    loop = " ".join([sentence, sentence, words(50)])
-    shares = call(RepetitionReward(window=30), [far, loop])
-    assert shares == [pytest.approx(1.0), pytest.approx(0.85, abs=0.1)]
-
-
-@pytest.mark.parametrize(
-    ("make", "arguments", "options", "message"),
-    [
-        (LengthReward, [], {}, "needs low, high or both"),
-        (LengthReward, [5, 2], {}, "0 <= low <= high"),
-        (LengthReward, [0, 0], {}, "high > 0"),
-        (LengthReward, [1, 2], {"margin": -1}, "margin >= 0"),
-        (LengthReward, [1, 2], {"tokenizer": "bert"}, r"must have encode\(text\), got 'bert'"),
-        (RepetitionReward, [0], {}, "1 <= n <= window"),
-        (RepetitionReward, [3], {"window": 2}, "1 <= n <= window"),
-    ],
-)
-def test_what_cannot_work_is_refused(make: Any, arguments: list[int], options: Any, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        make(*arguments, **options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,21 +20,21 @@ from tests.toys.toy_judges import shown_captions
 
 
 class Counting(ScriptedJudge):
-    """Prefers the caption with more words, keeps what it was asked, and has no answer to what holds a mark."""
+    """Prefers the caption with more words, keeps what it has answered, and fails on texts with {mark: error}."""
 
-    def __init__(self, *, fail: Sequence[str] = (), stop: Any = None, name: str = "counting") -> None:
+    def __init__(self, failures: Mapping[str, BaseException] | None = None, name: str = "counting") -> None:
         super().__init__(self.answer, name=name)
-        self.fail, self.stop = fail, stop
+        self.failures = failures or {}
         self.texts: list[str] = []
 
     def answer(self, question: Question) -> str:
-        if self.stop is not None and len(self.texts) >= 12:
-            raise self.stop
+        for mark, error in self.failures.items():
+            if mark in question.text:
+                raise error
         self.texts.append(question.text)
-        if any(mark in question.text for mark in self.fail):
-            raise JudgeError("timed out")
         first, second = (len(caption.split()) for caption in shown_captions(question))
-        return f"Reason: {first}:{second}\nVerdict: {'tie' if first == second else 1 if first > second else 2}"
+        verdict = "tie" if first == second else 1 + (first < second)
+        return f"Reason: {first}:{second}\nVerdict: {verdict}"
 
 
 @pytest.fixture
@@ -73,17 +73,25 @@ def test_the_file_has_the_battles_with_verdicts_and_is_complete(images: Path, tm
     }
     assert (summary.battles, summary.unanswered, len(judge.texts)) == (records, 0, 40)
     assert all("> person" in text for text in judge.texts)
-    assert not (tmp_path / "o.json.partial").exists()
     facts = json.loads((tmp_path / "o.json.summary.json").read_text())
     assert (facts["run"]["judge"], facts["usage"]["answered"]) == ("counting", 40)
     again = decide(images, judge)
     assert (again.already_done, again.battles, len(judge.texts)) == (True, records, 40)
+    # Another run does not touch it.
+    prompt = replace(PairPrompt.of(), ask_reason="Now tell.\nWhich?")
+    for other in (PairwiseJudge(Counting(name="another model")), PairwiseJudge(Counting(), prompt=prompt)):
+        with pytest.raises(OutputError, match="other battles, judge or settings"):
+            judge_battles(make(), other, output, image_root=images)
+    with pytest.raises(OutputError, match="other battles"):
+        decide(images, Counting(), count=4)
+    assert json.loads(output.read_text()) == records
+    assert len(decide(images, Counting(), count=4, overwrite=True).battles) == 4
 
 
 def test_a_stopped_run_goes_on_where_it_was(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("reward.metaeval.arena.judging.CHUNK", 2)
     whole = decide(images, Counting(), "whole.json").battles
-    first, second = Counting(stop=KeyboardInterrupt), Counting()
+    first, second = Counting({"c6 word": KeyboardInterrupt()}), Counting()
     with pytest.raises(ScoringInterrupted, match=r"6 rows are saved in .*o\.json\.partial"):
         decide(images, first)
     assert not (images.parent / "o.json").exists()
@@ -92,29 +100,24 @@ def test_a_stopped_run_goes_on_where_it_was(images: Path, monkeypatch: pytest.Mo
     assert len(first.texts) + len(second.texts) == len({*first.texts, *second.texts}) == 40
 
 
-def test_battles_without_answer_are_asked_again_and_only_these(images: Path, tmp_path: Path) -> None:
-    summary = decide(images, Counting(fail=["c3 word", "c7 word"]))
-    assert (sum("judge" in battle for battle in summary.battles), summary.unanswered) == (18, 2)
-    record = json.loads((tmp_path / "o.json").read_text())[3]
-    assert (record["judge_error"], record.get("judge")) == ("timed out", None)
-    judge = Counting()
-    summary = decide(images, judge)
-    assert (summary.unanswered, summary.resumed, len(judge.texts)) == (0, 18, 4)
-    assert "judge_error" not in json.loads((tmp_path / "o.json").read_text())[3]
-    assert not (tmp_path / "o.json.partial").exists()
-
-
-def test_human_battles_stay_without_a_verdict_and_a_broken_image_fails_alone(images: Path, tmp_path: Path) -> None:
+def test_what_fails_fails_alone_and_only_what_has_no_answer_is_asked_again(images: Path, tmp_path: Path) -> None:
+    """A battle of a person stays without a verdict; nothing can be asked about a broken image."""
     (images / "2.png").write_bytes(b"not an image")
-    battles, judge = make(3), Counting()
+    battles, output = make(6), tmp_path / "o.json"
     battles[1]["source1"] = "human"
-    summary = judge_battles(battles, PairwiseJudge(judge), tmp_path / "o.json", image_root=images, references=False)
-    first, human, broken = summary.battles
+    judge = PairwiseJudge(Counting(dict.fromkeys(["c3 word", "c5 word"], JudgeError("timed out"))))
+    summary = judge_battles(battles, judge, output, image_root=images, references=False)
+    first, human, broken, lost = json.loads(output.read_text())[:4]
     assert "judge" in first
     assert not {"judge", "judge_error"} & set(human)
     assert "is not an image" in broken["judge_error"]
-    assert len(judge.texts) == 2
-    assert not any("person" in text for text in judge.texts)  # for want of references
+    assert (summary.unanswered, lost["judge_error"], lost.get("judge")) == (2, "timed out", None)
+    asked = Counting()
+    summary = judge_battles(battles, PairwiseJudge(asked), output, image_root=images, references=False)
+    assert (summary.unanswered, summary.resumed, len(asked.texts)) == (0, 3, 4)
+    assert not any("person" in text for text in asked.texts)  # for want of references
+    assert "judge_error" not in summary.battles[3]
+    assert not (tmp_path / "o.json.partial").exists()
 
 
 OUTSIDE = "leads out of the folder of the images"
@@ -132,22 +135,7 @@ OUTSIDE = "leads out of the folder of the images"
 def test_faults_are_found_before_anything_is_asked(
     changes: dict[str, Any], output: str, error: Any, message: str, images: Path, tmp_path: Path
 ) -> None:
-    Image.new("RGB", (4, 4)).save(tmp_path / "secret.png")
     before, judge = sorted(tmp_path.rglob("*")), Counting()
     with pytest.raises(error, match=message):
         judge_battles([{**entry(0), **changes}], PairwiseJudge(judge), tmp_path / output, image_root=images)
     assert (judge.texts, sorted(tmp_path.rglob("*"))) == ([], before)
-
-
-def test_an_output_of_another_run_is_not_touched(images: Path, tmp_path: Path) -> None:
-    decide(images, Counting(), count=3)
-    before = (tmp_path / "o.json").read_bytes()
-    prompt = replace(PairPrompt.of(), ask_reason="Now tell.\nWhich?")
-    others = (PairwiseJudge(Counting(name="another model")), PairwiseJudge(Counting(), prompt=prompt))
-    for judge in others:
-        with pytest.raises(OutputError, match="other battles, judge or settings"):
-            judge_battles(make(3), judge, tmp_path / "o.json", image_root=images)
-    with pytest.raises(OutputError, match="other battles"):
-        decide(images, Counting(), count=4)
-    assert (tmp_path / "o.json").read_bytes() == before
-    assert decide(images, Counting(), count=4, overwrite=True).resumed == 0

@@ -1,9 +1,6 @@
 """BeitScoreTokenizer: both kinds of file behind one interface, cut captions, control tokens as text."""
 
-from __future__ import annotations
-
 import pickle
-from pathlib import Path
 
 import pytest
 import sentencepiece
@@ -15,7 +12,7 @@ from tests.reward.metrics.beitscore.tiny_beitscore import TEXTS, make_fast, trai
 
 
 @pytest.fixture(scope="module")
-def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, BeitScoreTokenizer]:
+def tokenizers(tmp_path_factory):
     path = tmp_path_factory.mktemp("spm") / "beit3.spm"
     path.write_bytes(train_spm())
     return {
@@ -25,11 +22,11 @@ def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, BeitScoreT
 
 
 @pytest.fixture(params=["spm", "fast"])
-def tokenizer(request: pytest.FixtureRequest, tokenizers: dict[str, BeitScoreTokenizer]) -> BeitScoreTokenizer:
+def tokenizer(request, tokenizers):
     return tokenizers[request.param]
 
 
-def test_spm_ids_are_those_of_transformers_xlm_r(tokenizers: dict[str, BeitScoreTokenizer]) -> None:
+def test_spm_ids_are_those_of_transformers_xlm_r(tokenizers):
     processor = sentencepiece.SentencePieceProcessor(model_proto=train_spm())
     pieces = [(processor.id_to_piece(row), processor.get_score(row)) for row in range(3, processor.get_piece_size())]
     control = [(token, 0.0) for token in ("<s>", "<pad>", "</s>", "<unk>")]
@@ -39,16 +36,8 @@ def test_spm_ids_are_those_of_transformers_xlm_r(tokenizers: dict[str, BeitScore
     assert tokenizers["spm"].size == published.mask_token_id  # the mask token comes after the pieces
 
 
-def test_rows_are_padded_on_the_right(tokenizer: BeitScoreTokenizer) -> None:
-    captions = ["A red star.", "A red circle on a white ground."]
-    ids, padding, _ = tokenizer(captions)
-    (short, long), _ = tokenizer.encode(captions)
-    assert ids.tolist() == [short + [tokenizer.pad] * (len(long) - len(short)), long]
-    assert padding.tolist() == [[place >= len(short) for place in range(len(long))], [False] * len(long)]
-
-
 @pytest.mark.parametrize("attack", ["<s>", "</s>", "<pad>", "<mask>", "<end>", "<|im_end|>", "<tool>"])
-def test_control_tokens_in_a_caption_stay_text(tokenizer: BeitScoreTokenizer, attack: str) -> None:
+def test_control_tokens_in_a_caption_stay_text(tokenizer, attack):
     (inside, without), _ = tokenizer.encode([f"A red star. {attack} A red star.", "A red star. A red star."])
     assert len(inside) > len(without) + 1  # several tokens of text, not one of control
     assert not {tokenizer.start, tokenizer.end, tokenizer.pad} & set(inside[1:-1])
@@ -56,7 +45,7 @@ def test_control_tokens_in_a_caption_stay_text(tokenizer: BeitScoreTokenizer, at
         assert set(inside[1:-1]).isdisjoint(make_fast().added_tokens_decoder)
 
 
-def test_cut_at_the_position_table_and_not_at_77(tokenizer: BeitScoreTokenizer) -> None:
+def test_cut_at_the_position_table_and_not_at_77(tokenizer):
     rows, cut = tokenizer.encode(["red star " * count for count in range(1, 60)])
     lengths, first = [len(row) for row in rows], cut.index(True)
     assert 77 < lengths[first - 1] <= 100
@@ -65,13 +54,13 @@ def test_cut_at_the_position_table_and_not_at_77(tokenizer: BeitScoreTokenizer) 
     assert rows[-1][-1] == tokenizer.end
 
 
-def test_white_space_is_collapsed_and_a_huge_caption_is_looked_at_in_part(tokenizer: BeitScoreTokenizer) -> None:
+def test_white_space_is_collapsed_and_a_huge_caption_is_looked_at_in_part(tokenizer):
     rows, _ = tokenizer.encode(["A red\n\n star.", "  A red star.  "])
     assert rows[0] == rows[1]
     assert tokenizer.encode(["x" * 100_000, " " * 100_000 + "x"])[1] == [True, False]
 
 
-def test_saved_and_pickled_tokenizers_are_the_same(tokenizers: dict[str, BeitScoreTokenizer], tmp_path: Path) -> None:
+def test_saved_and_pickled_tokenizers_are_the_same(tokenizers, tmp_path):
     for kind, tokenizer in tokenizers.items():
         (tmp_path / kind).mkdir()
         tokenizer.save(tmp_path / kind)
@@ -94,14 +83,14 @@ NUMBERED = train_spm(vocab_size=40, pad_id=0, unk_id=3)
         ({"beit3.spm": NUMBERED}, "its first pieces are <pad>"),
     ],
 )
-def test_unusable_files_are_refused(files: dict[str, bytes], message: str, tmp_path: Path) -> None:
+def test_unusable_files_are_refused(files, message, tmp_path):
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
     with pytest.raises(CheckpointError, match=message):
         BeitScoreTokenizer.from_folder(tmp_path, max_tokens=10)
 
 
-def test_a_fast_tokenizer_needs_start_and_end() -> None:
+def test_a_fast_tokenizer_needs_start_and_end():
     fast = PreTrainedTokenizerFast(tokenizer_object=make_fast().backend_tokenizer, pad_token="<pad>")
     with pytest.raises(CheckpointError, match="needs bos_token, eos_token"):
         BeitScoreTokenizer.from_fast(fast, max_tokens=10)

@@ -1,10 +1,5 @@
 """BEiTScore's part in training: batches, which weights are trained, the warm start, presets."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -12,7 +7,7 @@ from torch.nn import functional as F
 
 from reward.errors import ConfigError
 from reward.metrics.beitscore.scorer import BeitScoreScorer
-from reward.metrics.beitscore.training import PRESETS, BeitScoreCollator, BeitScoreNetwork, make_model
+from reward.metrics.beitscore.training import PRESETS, BeitScoreCollator, make_model
 from reward.training.config import make_config
 from reward.training.pairs import ScenePairs
 from tests.reward.metrics.beitscore import tiny_beitscore
@@ -20,20 +15,20 @@ from tests.reward.training.small_runs import small_beitscore
 
 
 @pytest.fixture(scope="module")
-def pairs() -> ScenePairs:
+def pairs():
     """Right captions at even places, wrong ones at odd places."""
     return ScenePairs("train", 12, make_config({"loss": "bce", "scenes_train": 12, "scenes_val": 2}))
 
 
 @pytest.fixture
-def network(pairs: ScenePairs) -> BeitScoreNetwork:
+def network(pairs):
     torch.manual_seed(0)
     network = make_model(small_beitscore().model, texts=pairs.texts)
     torch.nn.init.normal_(network.model.head[2].weight, std=3.0)  # new heads give nearly equal scores
     return network
 
 
-def test_a_batch_gives_the_scores_of_the_scorer(network: BeitScoreNetwork, pairs: ScenePairs) -> None:
+def test_a_batch_gives_the_scores_of_the_scorer(network, pairs):
     rows = [pairs[item] for item in (0, 1, 7, 4)]
     batch = BeitScoreCollator(network)(rows)
     assert next(iter(batch)) == "labels"  # from which the Trainer takes the batch size
@@ -46,13 +41,11 @@ def test_a_batch_gives_the_scores_of_the_scorer(network: BeitScoreNetwork, pairs
     assert len(output.scores.unique()) == 4
 
 
-def test_every_weight_that_a_score_depends_on_is_trained_and_no_other(
-    network: BeitScoreNetwork, pairs: ScenePairs
-) -> None:
+def test_every_weight_that_a_score_depends_on_is_trained_and_no_other(network, pairs):
     batch = BeitScoreCollator(network)([pairs[item] for item in range(12)])
     labels = batch.pop("labels")
 
-    def moving() -> set[str]:
+    def moving():
         network.zero_grad()
         F.binary_cross_entropy_with_logits(network(**batch).logits, labels).backward()
         return {name for name, p in network.named_parameters() if p.grad is not None and p.grad.any()}
@@ -64,7 +57,7 @@ def test_every_weight_that_a_score_depends_on_is_trained_and_no_other(
     assert {name for name, _ in network.named_parameters()} - trained
 
 
-def published(folder: Path, vocab_size: int = 80) -> dict[str, Any]:
+def published(folder, vocab_size=80):
     """Settings that start from a file in the published layout, and from its sentencepiece file."""
     model = tiny_beitscore.make_model(tiny_beitscore.make_config(vocab_size=vocab_size, drop_path=0.0))
     tensors = {name: value for name, value in model.state_dict().items() if not name.startswith("head.")}
@@ -73,7 +66,7 @@ def published(folder: Path, vocab_size: int = 80) -> dict[str, Any]:
     return {"beit3": str(folder / "beit3.safetensors"), "tokenizer": {"spm": str(folder / "beit3.spm")}}
 
 
-def test_the_paper_preset_starts_from_a_published_file(tmp_path: Path) -> None:
+def test_the_paper_preset_starts_from_a_published_file(tmp_path):
     settings = make_config(PRESETS["paper"], {"model": published(tmp_path)}).model
     model = make_model(settings, texts=list).model
     assert (model.config.drop_path, model.config.vocab_size) == (0.15, 80)
@@ -94,12 +87,12 @@ def test_the_paper_preset_starts_from_a_published_file(tmp_path: Path) -> None:
         ({"config": {"depth": 2}}, "depth"),
     ],
 )
-def test_bad_model_settings_are_refused(changes: dict[str, Any], message: str) -> None:
+def test_bad_model_settings_are_refused(changes, message):
     with pytest.raises(ConfigError, match=message):
         make_model({**small_beitscore().model, **changes}, texts=lambda: ["a red star"])
 
 
-def test_the_paper_preset_is_the_papers() -> None:
+def test_the_paper_preset_is_the_papers():
     config = make_config(PRESETS["paper"])
     stages = {name: config.stage(name) for name in config.stages}
     losses = {name: (stage.loss, stage.learning_rate, stage.batch_size) for name, stage in stages.items()}

@@ -1,10 +1,7 @@
 """A BEiTScore small enough for tests: random weights, a byte-level tokenizer, a sentencepiece file."""
 
-from __future__ import annotations
-
 import io
 from functools import lru_cache
-from typing import Any
 
 import sentencepiece
 import torch
@@ -19,20 +16,20 @@ from tests.reward.metrics.tiny_vela import make_tokenizer
 TEXTS = ["The red star is on the green grass.", "A red circle on a white ground.", "Two blue squares stand there."]
 
 
-def make_fast() -> PreTrainedTokenizerFast:
+def make_fast():
     """The fast tokenizer of the tests with a start token: `<start>` text `<end>`."""
     backend = make_tokenizer().backend_tokenizer
     return PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", bos_token="<start>", eos_token="<end>")
 
 
-def make_config(**changes: Any) -> BeitScoreConfig:
+def make_config(**changes):
     sizes = {"hidden_size": 32, "layers": 2, "heads": 4, "ffn_size": 64, "image_size": 32, "patch_size": 8}
     return BeitScoreConfig(
         **{**sizes, "vocab_size": len(make_fast()), "text_positions": 66, "head_size": 16, **changes}
     )
 
 
-def make_model(config: BeitScoreConfig | None = None) -> BeitScoreModel:
+def make_model(config=None):
     """In eval mode, with weights large enough that scores differ."""
     torch.manual_seed(0)
     model = BeitScoreModel(config or make_config()).eval()
@@ -43,13 +40,13 @@ def make_model(config: BeitScoreConfig | None = None) -> BeitScoreModel:
     return model
 
 
-def make_scorer() -> BeitScoreScorer:
+def make_scorer():
     model = make_model()
     return BeitScoreScorer(model, BeitScoreTokenizer.from_fast(make_fast(), max_tokens=model.config.max_text_tokens))
 
 
 @lru_cache(maxsize=2)
-def train_spm(**settings: int) -> bytes:
+def train_spm(**settings):
     """A sentencepiece file laid out as XLM-R's, unless `settings` say otherwise."""
     content = io.BytesIO()
     limits = {"vocab_size": 60, "hard_vocab_limit": False, "minloglevel": 2, **settings}

@@ -1,16 +1,20 @@
-"""FleurScorer: against plain forward passes, what is read from an answer, explanations, sampling, files."""
+"""FLEUR: its scorer beside plain forward passes, what is read from an answer, explanations; exact arithmetic."""
 
 import json
 import math
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
 from reward import CaptionSample
 from reward.errors import ConfigError, JudgeError
 from reward.judges import Answer, LocalJudge, Question
+from reward.metrics.fleur import smoothed_score
 from reward.metrics.fleur.scorer import FleurScorer
 from tests.contract import REFERENCES, SAMPLES
 from tests.toys.rating_judges import save_rating_judge, strict_llava
@@ -87,18 +91,16 @@ FOUND += ["**Grade:** 0.85, because 2 of 3 dogs are there"]
 FOUND += ["The score is 0.85 for 2 dogs.", "I would give it 0.85.", "On a scale of 0.0 to 1.0, I say 0.85"]
 
 
-@pytest.mark.parametrize("text", FOUND)
-def test_numbers_that_are_found(text):
-    assert scored(certain(text)) == pytest.approx([0.85, 0.85])
-
-
 NO_NUMBERS = ["I cannot rate this image.", "", "There is 1 dog", "Between 0.7 and 0.8", "0.8.5", "1,000", "85"]
 NO_NUMBERS += ["0.85%", "8/10", "0.8 out of 10", "1.5", "-0.5"]
 
 
-@pytest.mark.parametrize("text", NO_NUMBERS)
-def test_answers_that_cannot_be_read_are_shown(text):
-    assert text.strip()[:20] in scored(certain(text))
+@pytest.mark.parametrize("text", [*FOUND, *NO_NUMBERS])
+def test_the_number_of_an_answer_is_found_or_the_answer_is_shown(text):
+    if text in FOUND:
+        assert scored(certain(text)) == pytest.approx([0.85, 0.85])
+    else:
+        assert text.strip()[:20] in scored(certain(text))
 
 
 @pytest.mark.parametrize(
@@ -196,3 +198,44 @@ def test_a_saved_scorer_loads_the_same_commit_of_its_judge_from_the_hub(hub, tmp
     again = FleurScorer.from_pretrained(tmp_path / "saved", device="cpu")
     assert again.fingerprint == scorer.fingerprint
     assert again.score(SAMPLES).scores == pytest.approx(scorer.score(SAMPLES).scores, abs=1e-6)
+
+
+# Appendix B of the paper: LLaVA answers 0.85.
+FIRST = [
+    0.003021240234375, 0.00128936767578125, 0.0018758773803710938, 0.00353240966796875, 0.00827789306640625,
+    0.03350830078125, 0.07672119140625, 0.2117919921875, 0.383544921875, 0.2763671875,
+]  # fmt: skip
+SECOND = [
+    0.0450439453125, 0.035614013671875, 0.050628662109375, 0.044342041015625, 0.0400390625,
+    0.3515625, 0.048309326171875, 0.041961669921875, 0.04681396484375, 0.035888671875,
+]  # fmt: skip
+
+_parts = st.lists(st.integers(0, 1000), min_size=11, max_size=11).filter(any)  # the eleventh: what is no digit
+
+
+def test_the_worked_example_of_the_paper():
+    # Printed is 0.80664, which is a half-precision number: the authors' sum ran in half precision.
+    assert smoothed_score(FIRST, SECOND, dtype=np.float16) == pytest.approx(0.80664, abs=1e-5)
+    exact = sum(
+        Fraction(digit) * (Fraction(p) / 10 + Fraction(q) / 100)
+        for digit, (p, q) in enumerate(zip(FIRST, SECOND, strict=True))
+    )
+    assert smoothed_score(FIRST, SECOND) == pytest.approx(float(exact), abs=1e-12)
+    assert smoothed_score(FIRST, SECOND) == pytest.approx(0.80617, abs=1e-5)
+
+
+@settings(deadline=None)
+@given(first=_parts, second=_parts)
+def test_the_score_is_the_expected_decimals_in_exact_fractions(first, second):
+    exact = sum(Fraction(digit * part, 10 * sum(first)) for digit, part in enumerate(first[:10]))
+    exact += sum(Fraction(digit * part, 100 * sum(second)) for digit, part in enumerate(second[:10]))
+    probabilities = [[part / sum(parts) for part in parts[:10]] for parts in (first, second)]
+    assert smoothed_score(*probabilities) == pytest.approx(float(exact), abs=1e-12)
+
+
+@pytest.mark.parametrize("bad", [[0.1] * 9, [0.2] * 10, [-0.1, *[0.1] * 9], [float("nan"), *[0.1] * 9]])
+def test_what_are_no_ten_probabilities_is_refused(bad):
+    with pytest.raises(ValueError, match="first must"):
+        smoothed_score(bad, [0.1] * 10)
+    with pytest.raises(ValueError, match="second must"):
+        smoothed_score([0.1] * 10, bad)

@@ -1,13 +1,9 @@
 """METEOR and SPICE beside programs that stand in for theirs: what is asked, and what happens when they fail."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -49,7 +45,7 @@ elif "spice-1.0.jar" in arguments:
 
 
 @pytest.fixture(autouse=True)
-def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def stand_in(tmp_path, monkeypatch):
     program = tmp_path / "bin" / "java"
     program.parent.mkdir()
     script = tmp_path / "java.py"
@@ -65,26 +61,26 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         running.close()
 
 
-def score(name: str, *captions: str) -> list[float]:
+def score(name, *captions):
     samples = [CaptionSample(caption, references=["a dog", "a cat"]) for caption in captions]
     return load_scorer(name).score(samples).scores[:, 0].tolist()
 
 
-def test_meteor_asks_one_program_that_all_scorers_share() -> None:
+def test_meteor_asks_one_program_that_all_scorers_share():
     assert score("meteor", "a dog", "dog", "a dog", "cat") == [0.5, 1, 0.5, 0]
     first = meteor._programs[os.getpid()].process.pid
     assert score("meteor", "dog dog cat cat") == [0.5]
     assert meteor._programs[os.getpid()].process.pid == first
 
 
-def test_very_long_texts_are_cut_and_flagged() -> None:
+def test_very_long_texts_are_cut_and_flagged():
     long = CaptionSample("dog " * 500 + "cat " * 500, references=["a dog"])
     table = load_scorer("meteor").score([long, CaptionSample("dog cat", references=["a dog"])])
     assert table.scores[:, 0].tolist() == [1.0, 0.5]
     assert table.truncated.tolist() == [True, False]
 
 
-def test_meteor_says_why_its_program_ended_and_starts_it_again() -> None:
+def test_meteor_says_why_its_program_ended_and_starts_it_again():
     with pytest.raises(CapRewardError, match=r"(?s)'meteor': the Java program ended.*out of memory"):
         score("meteor", "a dog", "crash")
     assert score("meteor", "a dog") == [0.5]
@@ -93,8 +89,8 @@ def test_meteor_says_why_its_program_ended_and_starts_it_again() -> None:
     assert score("meteor", "dog") == [1.0]
 
 
-def test_an_interrupted_question_is_not_answered_to_the_next_caller(monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(self: object) -> str:
+def test_an_interrupted_question_is_not_answered_to_the_next_caller(monkeypatch):
+    def stop(self):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as interrupted:
@@ -104,8 +100,8 @@ def test_an_interrupted_question_is_not_answered_to_the_next_caller(monkeypatch:
     assert score("meteor", "dog") == [1.0]
 
 
-def test_who_waits_for_the_program_gets_an_answer_also_when_it_ends_for_another() -> None:
-    def ask(caption: str) -> list[float] | str:
+def test_who_waits_for_the_program_gets_an_answer_also_when_it_ends_for_another():
+    def ask(caption):
         try:
             return score("meteor", caption)
         except CapRewardError:
@@ -115,7 +111,7 @@ def test_who_waits_for_the_program_gets_an_answer_also_when_it_ends_for_another(
         assert list(pool.map(ask, ("crash", "dog") * 4)) == ["refused", [1.0]] * 4
 
 
-def test_a_forked_child_asks_a_program_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forked_child_asks_a_program_of_its_own(monkeypatch):
     assert score("meteor", "dog cat") == [0.5]
     parents = meteor._programs[os.getpid()]
     with monkeypatch.context() as child:
@@ -127,9 +123,7 @@ def test_a_forked_child_asks_a_program_of_its_own(monkeypatch: pytest.MonkeyPatc
     assert meteor._programs == {os.getpid(): parents}
 
 
-def test_spice_reads_the_scores_of_its_program_and_says_which_models_belong_where(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_spice_reads_the_scores_of_its_program_and_says_which_models_belong_where(tmp_path, monkeypatch):
     from pycocoevalcap.spice import get_stanford_models
 
     monkeypatch.setattr(get_stanford_models, "SPICELIB", str(tmp_path))

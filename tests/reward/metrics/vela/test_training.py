@@ -1,15 +1,10 @@
 """VELA's part in training: batches of judgments."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import torch
 
 from reward.data.samples import CaptionSample
 from reward.errors import ConfigError, InvalidSampleError
-from reward.metrics.vela.model import VelaModel
 from reward.metrics.vela.scorer import VelaScorer
 from reward.metrics.vela.training import VelaCollator, make_model
 from reward.scenes import make_dataset
@@ -19,19 +14,19 @@ TEXTS = ["the red star is above a blue ring"] * 3
 SAMPLES = [CaptionSample(row["cand"], row["image"], row["refs"]) for row in make_dataset(4, 7)]
 
 
-def build(**settings: Any) -> VelaModel:
+def build(**settings):
     torch.manual_seed(0)
     model = make_model({**small_config().model, **settings}, texts=lambda: TEXTS)
     torch.nn.init.normal_(model.weight)  # the head starts at zero, where every score is the same
     return model
 
 
-def batch_of(model: VelaModel, *order: tuple[int, int]) -> dict[str, torch.Tensor]:
+def batch_of(model, *order):
     """A batch of (sample, aspect) rows; the target is half the aspect's number."""
     return VelaCollator(model)([{"sample": SAMPLES[k], "aspect": a, "target": a / 2} for k, a in order])
 
 
-def test_a_batch_gives_the_scores_of_the_scorer() -> None:
+def test_a_batch_gives_the_scores_of_the_scorer():
     model, order = build().eval(), [(0, 1), (2, 0), (0, 2), (3, 1), (1, 0)]
     batch = batch_of(model, *order)
     assert next(iter(batch)) == "labels"  # from which the Trainer takes the batch size
@@ -45,7 +40,7 @@ def test_a_batch_gives_the_scores_of_the_scorer() -> None:
     assert len(scores.unique()) == 5
 
 
-def test_one_image_with_two_captions_is_two_pairs_and_an_absent_one_is_named() -> None:
+def test_one_image_with_two_captions_is_two_pairs_and_an_absent_one_is_named():
     collate, image = VelaCollator(build()), SAMPLES[0].image
     rows = [{"sample": CaptionSample(text, image), "aspect": 0, "target": 0} for text in ("A star.", "A ring.")]
     batch = collate([*rows, {**rows[0], "aspect": 1}])
@@ -55,19 +50,17 @@ def test_one_image_with_two_captions_is_two_pairs_and_an_absent_one_is_named() -
         collate([{"sample": CaptionSample("A star.", "absent.png"), "aspect": 0, "target": 0}])
 
 
-def test_an_ablated_model_gets_only_what_it_reads() -> None:
+def test_an_ablated_model_gets_only_what_it_reads():
     for absent, present in (("image", {"input_ids", "attention_mask"}), ("text", {"pixels", "clip_ids", "sample"})):
         assert set(batch_of(build(**{absent: None}), (0, 0))) == {"labels", "aspect", *present}
 
 
-def test_gradient_checkpointing_recomputes_states_and_gives_the_same_gradients() -> None:
+def test_gradient_checkpointing_recomputes_states_and_gives_the_same_gradients():
     passes, gradients = [], []
     for checkpointing in (False, True):
         model = build(gradient_checkpointing=checkpointing).train()
-        calls: list[int] = []
-        model.text.decoder.layers[0].mlp.register_forward_pre_hook(  # type: ignore[union-attr]
-            lambda *_, calls=calls: calls.append(1)
-        )
+        calls = []
+        model.text.decoder.layers[0].mlp.register_forward_pre_hook(lambda *_, calls=calls: calls.append(1))
         batch = batch_of(model, (0, 0), (1, 1))
         torch.nn.functional.mse_loss(batch.pop("labels"), model(**batch).scores).backward()
         passes.append(len(calls))
