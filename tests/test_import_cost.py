@@ -67,7 +67,7 @@ def test_a_command_loads_itself_and_its_metric_alone(tmp_path):
         [sys.executable, "-c", COMMAND], cwd=tmp_path, env=environment, check=True, capture_output=True
     )
     loaded = set(json.loads(done.stdout))
-    commands = {"app", "main", "options", "terminal", "score", "chosen", "engines", "reports"}
+    commands = {"app", "main", "options", "terminal", "score", "chosen", "engines", "summaries"}
     assert {name.split(".")[2] for name in loaded if name.startswith("reward.cli.")} == commands
     unused = ("reward.judges", "reward.metrics.function", "reward.scoring.devices", "reward.scoring.batch_scorer")
     assert [name for name in loaded if name in unused] == []

@@ -115,6 +115,7 @@ def test_several_benchmarks_stand_side_by_side_and_lack_what_they_lack(
     overview, *each = grids(tables)
     assert ([row[0] for row in overview.rows], len(each)) == (["length", "column:good"], 2)
     assert overview.rows[1][2] == "-"  # pairs have no such column
+    assert each[1].rows[1][-4:] == ["-"] * 4
     assert (set(tables[1].columns) >= {"HC", "MM", "mean"}, tables[1].headline) == (True, "mean")
     left_out = tables[1].rows[1]
     assert left_out.left_out
