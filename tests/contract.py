@@ -1,12 +1,7 @@
 """ScorerContract: what every metric promises. Derive a test class from it and give the fixture `scorer`."""
 
-from __future__ import annotations
-
 import pickle
 import random
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,16 +10,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageDraw
 
-from reward import CaptionSample, ScoreTable
-from reward.data.samples import ImageLike
+from reward import CaptionSample
 from reward.errors import CheckpointError, InvalidSampleError
-from reward.metrics.base import Scorer
 from tests.toys.pictures import png
 
 TOLERANCE = 1e-5
 
 
-def _picture(background: str, shape: str) -> bytes:
+def _picture(background, shape):
     image = Image.new("RGB", (96, 96), background)
     ImageDraw.Draw(image).ellipse((20, 20, 70, 70), fill=shape)
     return png(image)
@@ -42,7 +35,7 @@ SAMPLES = [
     CaptionSample("Circle.", BLUE_ON_GREEN, ["One blue disc on green."]),
     CaptionSample("A red circle.", BLUE_ON_GREEN, ["One blue disc on green."]),  # the first caption, of another image
 ]
-UNREADABLE: list[ImageLike | None] = [
+UNREADABLE = [
     None,
     b"this is not an image",
     RED_ON_WHITE[:60],
@@ -61,7 +54,7 @@ ODD_TEXTS = [
 ]
 
 
-def _check(table: ScoreTable, scorer: Scorer, count: int) -> None:
+def _check(table, scorer, count):
     """What holds of every table: sizes, range, and a message for exactly the rows that hold NaN."""
     low, high = scorer.spec.range
     assert table.aspects == tuple(scorer.spec.aspects)
@@ -78,18 +71,18 @@ def _check(table: ScoreTable, scorer: Scorer, count: int) -> None:
 class ScorerContract:
     """Tests of one scorer; the derived class defines the fixture `scorer`, of scope class."""
 
-    def load(self, scorer: Any, source: Path) -> Scorer:
+    def load(self, scorer, source):
         """A scorer of this kind from a checkpoint."""
         return type(scorer).from_pretrained(source, device="cpu")
 
-    def scores(self, scorer: Scorer, samples: Sequence[CaptionSample], batch_size: int | None = None) -> np.ndarray:
+    def scores(self, scorer, samples, batch_size=None):
         """Scores of samples that can all be scored."""
         table = scorer.score(samples, batch_size=batch_size)
         _check(table, scorer, len(samples))
         assert table.errors == {}
         return table.scores
 
-    def test_samples_columns_and_rows_have_the_same_scores_each_time(self, scorer: Scorer) -> None:
+    def test_samples_columns_and_rows_have_the_same_scores_each_time(self, scorer):
         expected = self.scores(scorer, SAMPLES)
         columns = {name: [getattr(each, name) for each in SAMPLES] for name in ("image", "candidate", "references")}
         rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
@@ -109,45 +102,43 @@ class ScorerContract:
         rows=st.lists(st.integers(0, len(SAMPLES) - 1), min_size=1, max_size=9),
         batch_size=st.sampled_from([None, 1, 2, 7]),
     )
-    def test_scores_do_not_depend_on_order_company_or_batch_size(
-        self, scorer: Scorer, rows: list[int], batch_size: int | None
-    ) -> None:
+    def test_scores_do_not_depend_on_order_company_or_batch_size(self, scorer, rows, batch_size):
         alone = {row: self.scores(scorer, [SAMPLES[row]])[0] for row in set(rows)}
         together = self.scores(scorer, [SAMPLES[row] for row in rows], batch_size)
         assert together == pytest.approx(np.stack([alone[row] for row in rows]), abs=TOLERANCE)
 
-    def test_no_one_and_many_references(self, scorer: Scorer) -> None:
+    def test_no_one_and_many_references(self, scorer):
         known = [(), REFERENCES[:1], REFERENCES, REFERENCES * 20]
         table = scorer.score([CaptionSample("A red circle.", RED_ON_WHITE, references) for references in known])
         _check(table, scorer, 4)
         assert sorted(table.errors) == ([0] if scorer.spec.needs_references else [])
 
-    def test_samples_without_a_readable_image_are_told_and_spoil_no_other(self, scorer: Scorer) -> None:
+    def test_samples_without_a_readable_image_are_told_and_spoil_no_other(self, scorer):
         bad = [CaptionSample("A red circle.", image, REFERENCES) for image in UNREADABLE]
         table = scorer.score([SAMPLES[0], *bad, SAMPLES[2]])
         _check(table, scorer, len(bad) + 2)
         assert sorted(table.errors) == (list(range(1, len(bad) + 1)) if scorer.spec.needs_image else [])
         assert table.scores[[0, -1]] == pytest.approx(self.scores(scorer, [SAMPLES[0], SAMPLES[2]]), abs=TOLERANCE)
 
-    def test_any_text_is_scored_and_alters_no_other_score(self, scorer: Scorer) -> None:
+    def test_any_text_is_scored_and_alters_no_other_score(self, scorer):
         odd = [CaptionSample(text, RED_ON_WHITE, [*REFERENCES, text[:1000]]) for text in ODD_TEXTS]
         scores = self.scores(scorer, [SAMPLES[0], *odd, SAMPLES[1]])
         assert scores[[0, -1]] == pytest.approx(self.scores(scorer, SAMPLES[:2]), abs=TOLERANCE)
 
-    def test_random_states_and_gradient_mode_are_left_alone(self, scorer: Scorer) -> None:
+    def test_random_states_and_gradient_mode_are_left_alone(self, scorer):
         before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
         self.scores(scorer, SAMPLES)
         assert (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()) == before
         assert torch.is_grad_enabled()
         assert not torch.is_inference_mode_enabled()
 
-    def test_pickled_and_saved_scorers_score_alike(self, scorer: Scorer, tmp_path: Path) -> None:
+    def test_pickled_and_saved_scorers_score_alike(self, scorer, tmp_path):
         scorer.save_pretrained(tmp_path / "checkpoint")
         loaded = self.load(scorer, tmp_path / "checkpoint")
         for copy in (pickle.loads(pickle.dumps(scorer)), loaded):
             assert self.scores(copy, SAMPLES) == pytest.approx(self.scores(scorer, SAMPLES), abs=TOLERANCE)
 
-    def test_checkpoints_of_other_metrics_and_missing_ones_are_refused(self, scorer: Scorer, tmp_path: Path) -> None:
+    def test_checkpoints_of_other_metrics_and_missing_ones_are_refused(self, scorer, tmp_path):
         (tmp_path / "config.json").write_text('{"metric": "another"}')
         for source, message in ((tmp_path, "of metric 'another'"), (tmp_path / "absent", "does not exist")):
             with pytest.raises(CheckpointError, match=message):

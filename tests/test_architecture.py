@@ -41,7 +41,7 @@ def test_the_drawing_of_the_house_has_every_package_in_the_layer_of_the_contract
     assert {*drawn.values()} == set(range(7))
 
 
-def test_every_metric_is_in_the_contract_that_none_imports_another() -> None:
+def test_every_metric_is_in_the_contract_that_none_imports_another():
     folders = {f"reward.metrics.{path.parent.name}" for path in (ROOT / "reward" / "metrics").glob("*/__init__.py")}
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8").partition('type = "independence"')[2]
     listed = set(re.findall(r'"(reward\.metrics\.\w+)"', text.partition("]")[0]))

@@ -3,12 +3,9 @@
 The others, and those that count n-grams in Java, hold it beside their own tests, on checkpoints made there.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from reward import list_metrics, load_scorer, metric_spec
-from reward.metrics.base import Scorer
 from tests.contract import ScorerContract
 
 pytestmark = pytest.mark.slow
@@ -17,7 +14,7 @@ SHIPPED = [spec.name for spec in map(metric_spec, list_metrics()) if spec.has_em
 
 
 @pytest.fixture(scope="class", params=SHIPPED)
-def scorer(request: pytest.FixtureRequest) -> Scorer:
+def scorer(request):
     return load_scorer(request.param, device="cpu")
 
 

@@ -3,10 +3,6 @@
 A tensor that was left on the CPU, or two dtypes that do not go together, raise here as they would on a GPU.
 """
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import torch
 
@@ -28,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 BF16, FP32 = torch.bfloat16, torch.float32
 # A few layers show what more of them would. "one prompt" reads a caption once for all aspects.
-SCORERS: dict[str, Any] = {
+SCORERS = {
     "vela": lambda gpu: VelaScorer(paper_sizes.vela(gpu, BF16, layers=2)),
     "one prompt": lambda gpu: VelaScorer(paper_sizes.vela(gpu, BF16, layers=2, preset="paper-one-prompt")),
     "beitscore": lambda gpu: BeitScoreScorer(*paper_sizes.beitscore(gpu, BF16, layers=2)),
@@ -37,7 +33,7 @@ SCORERS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", SCORERS)
-def test_scores_at_paper_size(name: str) -> None:
+def test_scores_at_paper_size(name):
     """Two images, one of them with three captions; the CPU waits for the GPU only to read results."""
     gpu = FakeDevice()
     scorer = SCORERS[name](gpu)
@@ -52,7 +48,7 @@ def test_scores_at_paper_size(name: str) -> None:
     assert sum(gpu.reads.values()) == (2 if name == "clipscore" else 1), gpu.reads
 
 
-def test_an_offloaded_reward_leaves_the_gpu_between_calls() -> None:
+def test_an_offloaded_reward_leaves_the_gpu_between_calls():
     gpu = FakeDevice()
     reward = MetricReward(SCORERS["beitscore"](gpu), offload=True)
     with gpu.run():
@@ -68,12 +64,12 @@ def test_an_offloaded_reward_leaves_the_gpu_between_calls() -> None:
 
 @pytest.mark.parametrize("name", ["vela", "beitscore"])
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
-def test_a_training_step_at_paper_size(name: str, device: str) -> None:
+def test_a_training_step_at_paper_size(name, device):
     """On the GPU the forward pass, which finds what was left on the CPU; on fake tensors of the CPU the whole step."""
     gpu = FakeDevice(device)
     if name == "vela":
-        network: Any = paper_sizes.vela(gpu, BF16, layers=2)
-        collate: Any = VelaCollator(network)
+        network = paper_sizes.vela(gpu, BF16, layers=2)
+        collate = VelaCollator(network)
     else:
         network = BeitScoreNetwork(*paper_sizes.beitscore(gpu, FP32, layers=2))
         collate = BeitScoreCollator(network)
@@ -90,7 +86,7 @@ def test_a_training_step_at_paper_size(name: str, device: str) -> None:
             torch.optim.AdamW(network.parameters()).step()
 
 
-def test_a_judge_at_paper_size() -> None:
+def test_a_judge_at_paper_size():
     gpu = FakeDevice()
     judge = LocalJudge(*paper_sizes.judge_parts(gpu, BF16, layers=2))
     image = captions_of_one_image(1)[0].image
@@ -103,7 +99,7 @@ def test_a_judge_at_paper_size() -> None:
         assert len(judge.generate(questions, max_new_tokens=4)) == 2
 
 
-def test_best_of_n_at_paper_size() -> None:
+def test_best_of_n_at_paper_size():
     """Captioner and metric on one GPU. A captioner with image tokens would count them on the GPU, without values."""
     gpu = FakeDevice()
     model, tokenizer = paper_sizes.captioner(gpu, BF16)

@@ -22,30 +22,19 @@ LINES = [
     "import integrations, integrations.demo.command",
 ]
 SCRIPT = """
-import json, sys, time
+import json, sys
 heavy = set("torch torchvision transformers trl datasets open_clip peft accelerate pandas pyarrow scipy".split())
-start, loaded = time.perf_counter(), {}
+loaded = {}
 for line in sys.argv[1:]:
     exec(line)
     loaded[line] = sorted(set(sys.modules) & heavy)
-print(json.dumps([time.perf_counter() - start, loaded]))
+print(json.dumps(loaded))
 """
 
 
-def cost(*lines):
-    """Seconds that lines take in a new process, and the heavy libraries that are loaded after each."""
-    done = subprocess.run([sys.executable, "-c", SCRIPT, *lines], check=True, capture_output=True, text=True)
-    seconds, loaded = json.loads(done.stdout)
-    return seconds, loaded
-
-
 def test_no_heavy_library_is_loaded():
-    assert cost(*LINES)[1] == {line: [] for line in LINES}
-
-
-def test_import_reward_is_quick():
-    # About 0.01 s on an idle machine; the promise is 0.5 s. The best of three, since other work may slow one.
-    assert min(cost("import reward")[0] for _ in range(3)) < 0.5
+    done = subprocess.run([sys.executable, "-c", SCRIPT, *LINES], check=True, capture_output=True, text=True)
+    assert json.loads(done.stdout) == {line: [] for line in LINES}
 
 
 COMMAND = """
@@ -67,7 +56,7 @@ def test_a_command_loads_itself_and_its_metric_alone(tmp_path):
         [sys.executable, "-c", COMMAND], cwd=tmp_path, env=environment, check=True, capture_output=True
     )
     loaded = set(json.loads(done.stdout))
-    commands = {"app", "main", "options", "terminal", "score", "chosen", "engines", "summaries"}
+    commands = {"app", "main", "options", "terminal", "score", "summaries"}
     assert {name.split(".")[2] for name in loaded if name.startswith("reward.cli.")} == commands
     unused = ("reward.judges", "reward.metrics.function", "reward.scoring.devices", "reward.scoring.batch_scorer")
     assert [name for name in loaded if name in unused] == []

@@ -1,7 +1,5 @@
 """The contract of all that is done in parts: whatever stops it, nothing that was done is lost, doubled or mixed up."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time
@@ -11,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from tests.toys.part_tasks import TASKS, Task
+from tests.toys.part_tasks import TASKS
 
 pytestmark = pytest.mark.slow
 
 Rows = list[dict[str, Any]]
-# `rerank` runs as `score` does, and what `processes` share out are parts of `score`
-each_engine = pytest.mark.parametrize("name", sorted(set(TASKS) - {"rerank", "processes"}))
+# What `processes` share out are parts of `score`.
+each_engine = pytest.mark.parametrize("name", sorted(set(TASKS) - {"processes"}))
 
 
 @pytest.fixture(scope="module")
-def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Rows]:
+def expected(tmp_path_factory):
     """{task: the rows of a run that nothing stopped}; those of processes are those of one."""
     found = {}
     for name in set(TASKS) - {"processes"}:
@@ -31,24 +29,22 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Rows]:
     return {**found, "processes": found["score"]}
 
 
-def made(name: str, folder: Path) -> Task:
+def made(name, folder):
     task = TASKS[name](folder)
     task.make()
     return task
 
 
-def goes_on(task: Task, expected: Rows) -> str:
+def goes_on(task, expected):
     code, message = task.finish(task.start())
     assert code == 0, message
     assert task.rows() == expected
     return message
 
 
-@pytest.mark.parametrize("name", sorted(set(TASKS) - {"processes"}))
+@each_engine
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_a_stopped_run_goes_on_and_does_nothing_twice(
-    name: str, number: signal.Signals, tmp_path: Path, expected: dict[str, Rows]
-) -> None:
+def test_a_stopped_run_goes_on_and_does_nothing_twice(name, number, tmp_path, expected):
     task = made(name, tmp_path)
     process = task.start_and_wait(2)
     os.kill(process.pid, number)
@@ -66,7 +62,7 @@ def test_a_stopped_run_goes_on_and_does_nothing_twice(
 
 
 @each_engine
-def test_damage_is_made_again_or_told(name: str, tmp_path: Path, expected: dict[str, Rows]) -> None:
+def test_damage_is_made_again_or_told(name, tmp_path, expected):
     task = made(name, tmp_path)
     process = task.start_and_wait(3)
     process.kill()
@@ -88,7 +84,7 @@ def test_damage_is_made_again_or_told(name: str, tmp_path: Path, expected: dict[
 
 
 @each_engine
-def test_a_full_disk_is_told_and_loses_nothing(name: str, tmp_path: Path, expected: dict[str, Rows]) -> None:
+def test_a_full_disk_is_told_and_loses_nothing(name, tmp_path, expected):
     task = made(name, tmp_path)
     code, message = task.finish(task.start(most_bytes=1500))
     assert (code, "Traceback" in message) == (1, False), message
@@ -97,7 +93,7 @@ def test_a_full_disk_is_told_and_loses_nothing(name: str, tmp_path: Path, expect
 
 
 @each_engine
-def test_a_second_process_is_refused(name: str, tmp_path: Path, expected: dict[str, Rows]) -> None:
+def test_a_second_process_is_refused(name, tmp_path, expected):
     task = made(name, tmp_path)
     first = task.start_and_wait(1, seconds=0.2)  # it must last until the second has started
     code, message = task.finish(type(task)(tmp_path).start())
@@ -108,16 +104,14 @@ def test_a_second_process_is_refused(name: str, tmp_path: Path, expected: dict[s
     goes_on(task, expected[name])
 
 
-def children(pid: int) -> list[Path]:
+def children(pid):
     """The directories in /proc of the processes that a process started."""
     started = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return [Path("/proc", each) for each in started]
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="asks Linux for the processes")
-def test_processes_end_with_their_parent_and_the_death_of_one_stops_the_run(
-    tmp_path: Path, expected: dict[str, Rows]
-) -> None:
+def test_processes_end_with_their_parent_and_the_death_of_one_stops_the_run(tmp_path, expected):
     task = made("processes", tmp_path)
     process = task.start_and_wait(2)
     workers = children(process.pid)

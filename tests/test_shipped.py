@@ -58,7 +58,7 @@ def test_the_captioner_sees_what_it_says(prompt, greedy, kinds, right, recall, f
     scenes = [sample_scene(rng) for _ in range(60)]
     model, processor = load_policy("embedded")
     written = write_captions(model, processor, [render(scene) for scene in scenes], greedy=greedy, prompt=prompt)
-    oracle, stated, true, verdicts = Oracle(), Counter[str](), Counter[str](), []
+    oracle, stated, true, verdicts = Oracle(), Counter(), Counter(), []
     for [caption], scene in zip(written, scenes, strict=True):
         verdicts.append(oracle.score(caption, scene))
         claims = oracle.read(caption).claims

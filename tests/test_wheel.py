@@ -3,13 +3,12 @@
 import os
 import subprocess
 import sys
-import venv
 import zipfile
 
 import pytest
 
 import reward
-from tests.wheel import PACKAGES, ROOT, build_editable, build_wheel
+from tests.wheel import PACKAGES, ROOT, build_wheel
 
 pytestmark = pytest.mark.slow
 
@@ -31,33 +30,6 @@ def files(root):
 def test_every_file_of_the_packages_is_in_the_wheel_and_nothing_else(unpacked):
     assert files(unpacked) == files(ROOT)
     assert {path.name for path in unpacked.iterdir()} == {*PACKAGES, f"capreward-{reward.__version__}.dist-info"}
-
-
-USER_SCRIPT = """
-from capreward import VelaReward
-from integrations.trl import load_policy
-from reward import load_scorer, rerank
-
-reward: float | None = VelaReward()(prompts=["Describe."], completions=["A dog runs."], image=["dog.png"])[0]
-wrong: str = rerank(["A dog.", "A cat."], image="dog.png", reward=VelaReward())
-"""
-
-
-@pytest.mark.parametrize("build", [build_editable, build_wheel])
-def test_mypy_reads_the_types_of_an_installed_package(build, tmp_path):
-    # The libraries that ours imports are left out, because mypy would read them for a minute.
-    venv.create(tmp_path / "venv", symlinks=True)
-    (site_packages,) = (tmp_path / "venv").glob("lib/python*/site-packages")
-    with zipfile.ZipFile(build(tmp_path)) as wheel:
-        wheel.extractall(site_packages)
-    script = tmp_path / "script.py"
-    script.write_text(USER_SCRIPT)
-    command = [sys.executable, "-m", "mypy", "--strict", f"--python-executable={tmp_path}/venv/bin/python", script]
-    environment = {name: value for name, value in os.environ.items() if name not in ("MYPYPATH", "PYTHONPATH")}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
-    (error,) = [line for line in done.stdout.splitlines() if "error: " in line]
-    assert error.startswith("script.py:7: error: Incompatible types in assignment")
-    assert '"list[int]"' in error
 
 
 def test_the_citation_names_the_version():

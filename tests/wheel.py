@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("capreward", "reward", "integrations")
-BUILD = "import sys, hatchling.build; print(getattr(hatchling.build, sys.argv[1])(sys.argv[2]))"
+BUILD = "import sys, hatchling.build; print(hatchling.build.build_wheel(sys.argv[1]))"
 
 
 def build_wheel(folder):
@@ -18,17 +18,8 @@ def build_wheel(folder):
             shutil.copy(ROOT / name, copy)
         for name in PACKAGES:
             shutil.copytree(ROOT / name, Path(copy) / name, ignore=shutil.ignore_patterns("__pycache__"))
-        return _build("build_wheel", folder, copy)
-
-
-def build_editable(folder):
-    """Builds what `pip install -e .` installs: a wheel that holds the path of this clone."""
-    return _build("build_editable", folder, ROOT)
-
-
-def _build(hook, folder, sources):
-    command = [sys.executable, "-c", BUILD, hook, str(folder)]
-    built = subprocess.run(command, cwd=sources, check=True, capture_output=True, text=True)
+        command = [sys.executable, "-c", BUILD, str(folder)]
+        built = subprocess.run(command, cwd=copy, check=True, capture_output=True, text=True)
     return folder / built.stdout.split()[-1]
 
 

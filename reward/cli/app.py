@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
+from functools import wraps
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 import reward
-from reward.cli.options import with_groups
+from reward.cli.options import ELSEWHERE
 
 # {subcommand: "module:function"}. The modules import heavy libraries inside the function only, so that help is fast.
 # Packages above this one, and of others, add commands by the entry point group `capreward.commands`.
@@ -33,19 +38,33 @@ COMMANDS = {
     "arena": "reward.cli.arena:arena",
     "serve": "reward.cli.serve:serve",
 }
+# What commands are called elsewhere, or were called, and what to write.
+COMMANDS_ELSEWHERE = {
+    "judge": "score DATA -m METRIC=MODEL",
+    "match": "score DATA -m METRIC",
+    "battle": "arena --judge MODEL -o FILE",
+    "caparena-auto": "arena --auto caparena_auto_600.json --judge MODEL -o FILE",
+    "agreement": "bench RATINGS -m METRIC",
+    "correlate": "bench RATINGS -m METRIC",
+    "evaluate": "bench RATINGS -m METRIC",
+    "list": "metrics",
+    "plot": "report SCORED -o FILE.html",
+}
 _SETTINGS: dict[str, Any] = {
+    "suggest_commands": False,
     "rich_markup_mode": None,  # typer's tables of rich cut the names of options in 80 columns
     "pretty_exceptions_enable": False,
     "context_settings": {"help_option_names": ["-h", "--help"], "max_content_width": 120},
 }
 # Options whose one text may hold several values, with commas.
 _COMMA_OPTIONS = ("weights", "devices", "columns", "words", "rewrite")
+_ALL = "reward.cli.app.all"  # in the context, where the help is to show all options
 _NO_BREAK = "\N{NON-BREAKING HYPHEN}"  # in place of hyphens until lines are broken
 _UsageError: Any = typer.BadParameter.__base__  # of the click that this typer brings along, or of click's own
 
 
-class _WholeNames:
-    """Help in which click does not break lines at hyphens, which are parts of options and of names."""
+class _Helpful:
+    """Help with `--all`, in which click does not break lines at hyphens, which are parts of options and of names."""
 
     def get_help(self, ctx: Any) -> str:
         """See click."""
@@ -60,21 +79,32 @@ class _WholeNames:
         ctx.formatter_class = Formatter
         return super().get_help(ctx).replace(_NO_BREAK, "-")  # type: ignore[misc]
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """See click; `--all` is a word of `--help` only, so that it is taken out before click reads the line."""
+        if "--all" in args and not set(ctx.help_option_names).isdisjoint(args):
+            args = [arg for arg in args if arg != "--all"]
+            ctx.meta[_ALL] = True
+        return super().parse_args(ctx, args)  # type: ignore[misc]
 
-class Command(_WholeNames, TyperCommand):
+
+class Command(_Helpful, TyperCommand):
     """A subcommand, which answers a wrong line in one line: what is wrong, and what to write."""
+
+    common: frozenset[str] = frozenset()  # options of `--help`; none stands for all
+    synonyms: Mapping[str, str] = {}  # words of other tools, and what to write
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """See click, which would keep the last value of an option that is given twice, and say nothing."""
-        typed = list(args)
         try:
             if not ctx.resilient_parsing:
-                _refuse_repetitions(self, typed)
+                _refuse_repetitions(self, args)
             return super().parse_args(ctx, args)
         except _UsageError as error:
-            from reward.cli.guesses import add_line_to_type
-
-            add_line_to_type(error, self, typed)
+            if hasattr(error, "possibilities"):
+                error.possibilities = None
+                error.message += f". {self._in_place_of(error.option_name)}"
+            elif match := re.fullmatch(r"Got unexpected.* \(([^\s)]+).*", error.message):
+                error.message += f". {self._in_place_of_argument(match[1])}"
             error.ctx = None  # which would put lines about the usage first
             raise
 
@@ -85,6 +115,53 @@ class Command(_WholeNames, TyperCommand):
         except _UsageError as error:
             error.ctx = None
             raise
+
+    def get_help(self, ctx: Any) -> str:
+        """See click; of a command with many options those that are used most, without `--all`."""
+        # Hidden here and not in the declaration, so that the pages of the documentation have all options.
+        shows_all = not self.common or ctx.meta.get(_ALL, False)
+        for option in self._options():
+            option.hidden = not shows_all and self.common.isdisjoint(option.opts)
+        text = super().get_help(ctx)
+        hidden = sum(option.hidden for option in self._options())
+        if hidden:
+            text += f"\n\n  {hidden} more options: {ctx.command_path} --help --all"
+        return text
+
+    def _options(self) -> list[TyperOption]:
+        return [parameter for parameter in self.params if isinstance(parameter, TyperOption)]
+
+    def _in_place_of(self, name: str) -> str:
+        """What to write in place of an option that is not there."""
+        names = []
+        for option in self._options():
+            names += [spelling for spelling in option.opts if spelling.startswith("--")]
+        # A word may have several meanings: that of the command itself comes first, then the first one in the table.
+        lines = dict(self.synonyms)
+        for line, words in ELSEWHERE.items():
+            if line.split()[0] in names:
+                lines = dict.fromkeys(words.split(), line) | lines
+        if name in lines:
+            return f"Write {lines[name]}"
+        arguments = [parameter for parameter in self.params if parameter.param_type_name == "argument"]
+        if arguments and name in ("--data", "--input", "--file", "--dataset", "-d", "-i"):
+            return f"Write {str(arguments[0].name).upper()}, without an option"
+        likely = _likely(name, names)
+        if likely:
+            return f"Nearest: {', '.join(likely)} (all: --help --all)"
+        common = [option for option in names if option in self.common] or names
+        sentence = f"There are {', '.join(common)} (all: --help --all)"
+        if "--set" in names:
+            sentence += f"; for an option of the metric write --set {name.strip('-').replace('-', '_')}=VALUE"
+        return sentence
+
+    def _in_place_of_argument(self, word: str) -> str:
+        """What to write in place of a word too many."""
+        if Path(word).exists():
+            return f"It reads one; quote a pattern, so that the shell leaves it as it is: '*{Path(word).suffix}'"
+        if any("--metric" in option.opts for option in self._options()):
+            return f"Write -m {word}, if it is a metric"
+        return "Leave it out"
 
 
 class _Commands(Mapping[str, Any]):
@@ -99,11 +176,14 @@ class _Commands(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name not in self._loaded:
             module, _, function = self._places[name].partition(":")
-            command = with_groups(getattr(import_module(module), function))
+            command = _with_groups(getattr(import_module(module), function))
             summary = (command.__doc__ or "").partition("\n\n")[0]  # click would cut the first sentence
             alone = typer.Typer(add_completion=False, **_SETTINGS)
             alone.command(name, cls=Command, short_help=" ".join(summary.split()))(command)
-            self._loaded[name] = typer.main.get_command(alone)
+            loaded: Any = typer.main.get_command(alone)
+            loaded.common = getattr(command, "common", loaded.common)
+            loaded.synonyms = getattr(command, "synonyms", loaded.synonyms)
+            self._loaded[name] = loaded
         return self._loaded[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -113,7 +193,7 @@ class _Commands(Mapping[str, Any]):
         return len(self._places)
 
 
-class Group(_WholeNames, TyperGroup):
+class Group(_Helpful, TyperGroup):
     """The command `capreward` itself."""
 
     def __init__(self, **settings: Any) -> None:
@@ -121,15 +201,55 @@ class Group(_WholeNames, TyperGroup):
         self.commands: Any = _Commands()
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """See click; a command that is not there any more is answered with the line to type."""
+        """See click; a command that is not there is answered with the line to type, or with those that are."""
         try:
             return super().resolve_command(ctx, args)
         except _UsageError as error:
-            from reward.cli.guesses import add_moved_command
-
-            add_moved_command(error, args[0])
+            likely = _likely(args[0], list(self.commands))
+            if args[0] in COMMANDS_ELSEWHERE:
+                error.message += f" Write capreward {COMMANDS_ELSEWHERE[args[0]]}"
+            elif likely:
+                error.message += f" Nearest: {', '.join(likely)}"
+            else:
+                error.message += f" There are {', '.join(self.commands)}"
             error.ctx = None
             raise
+
+
+def _likely(name: str, names: Sequence[str]) -> list[str]:
+    """The names that begin with one that is not there, else those that hardly differ from it."""
+    longer = [candidate for candidate in names if candidate.startswith(name)]
+    return longer or difflib.get_close_matches(name, names, cutoff=0.8)
+
+
+def _with_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """Gives typer a command whose parameters that are dataclasses are replaced by their fields.
+
+    The command itself is still called with the dataclasses.
+    """
+    groups: dict[str, tuple[Any, list[str]]] = {}
+    parameters: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        group = parameter.annotation
+        if isinstance(group, type) and is_dataclass(group):
+            # Fields of a class above it name types of that class's module, which `signature` alone would not find.
+            hints = get_type_hints(group, include_extras=True)
+            fields = inspect.signature(group).parameters.values()
+            options = [field.replace(annotation=hints[field.name]) for field in fields]
+            groups[parameter.name] = (group, [option.name for option in options])
+            parameters += options
+        else:
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+
+    @wraps(command)
+    def run(**values: Any) -> None:
+        for name, (group, options) in groups.items():
+            values[name] = group(**{option: values.pop(option) for option in options})
+        command(**values)
+
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
 
 
 def _refuse_repetitions(command: TyperCommand, args: Sequence[str]) -> None:
@@ -175,8 +295,8 @@ def as_help(text: str) -> str:
     return "".join(parts)
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(version: bool) -> None:
+    if version:
         print(f"capreward {reward.__version__}")
         raise typer.Exit
 

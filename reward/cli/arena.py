@@ -9,10 +9,14 @@ import typer
 
 from reward.cli import options, terminal
 from reward.cli.battle import JudgingOptions
-from reward.cli.chosen import Metrics, Settings, read_metrics
 from reward.cli.summaries import print_report
 
 
+@options.describe(
+    "metric set score-column images judge judge-set output auto one-order no-reasons annotator judged ranking json "
+    "quiet",
+    synonyms={"--model": "--judge", "--server": "--judge ADDRESS#NAME", "--benchmark": "--auto"},
+)
 def arena(
     figures: options.FigureOptions,
     device: options.DeviceOptions,
@@ -24,8 +28,8 @@ def arena(
             "the captions of models, each a file or NAME=FILE."
         ),
     ] = None,
-    metric: Metrics = None,
-    settings: Settings = None,
+    metric: options.Metrics = None,
+    settings: options.Settings = None,
     score_column: Annotated[
         list[str] | None,
         typer.Option(
@@ -139,7 +143,7 @@ def arena(
         return
     if annotator is not None and annotator.resolve() in [Path(path).resolve() for path in battles]:
         raise typer.BadParameter("is the file of the first annotator itself", param_hint="--annotator")
-    metrics = read_metrics(metric or [], settings)
+    metrics = options.read_metrics(metric or [], settings)
     if images is None:
         first = Path(battles[0].rpartition("=")[2])
         images = first if first.is_dir() else first.parent

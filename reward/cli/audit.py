@@ -8,14 +8,17 @@ from typing import Annotated
 import typer
 
 from reward.cli import options, terminal
-from reward.cli.chosen import MetricOptions
 from reward.cli.summaries import print_report
 
 FAILED = 3  # exit code of --fail-above
 
 
+@options.describe(
+    "metric set data output fail-above images most seed image-column image-root device batch-size caption-column json "
+    "quiet"
+)
 def audit(
-    metrics: MetricOptions,
+    metrics: options.MetricOptions,
     columns: options.InputOptions,
     device: options.DeviceOptions,
     data: Annotated[
@@ -62,9 +65,11 @@ def audit(
 
     if output is not None:
         check_report(output)  # before hours of scoring
-    sources = metrics.chosen()
-    located = {**vars(columns), "candidate_column": candidate_column}
-    rows = scene_rows(images, seed) if data == "scenes" else read_rows(data, limit=images, **located)
+    sources = metrics.sources()
+    if data == "scenes":
+        rows = scene_rows(images, seed)
+    else:
+        rows = read_rows(data, limit=images, candidate_column=candidate_column, **vars(columns))
     loading = {name: value for name, value in (("device", device.device), ("dtype", device.dtype)) if value is not None}
     console = terminal.console(stderr=True)
     with terminal.stdout_kept_clean():
@@ -79,12 +84,12 @@ def audit(
         )
     report = audit_report(result, command=terminal.command_line())
     print_report(report, output, json=json, quiet=quiet)
-    won = {label: metric.worst for label, metric in result.metrics.items()}
-    above = [label for label, (_, found) in won.items() if fail_above is not None and found.wins.value > fail_above]
-    for label in above:
-        name, found = won[label]
-        console.print(
-            f"{label}: {name} wins in {found.wins.value:.1%} of captions, above {fail_above:.1%}", style="red"
-        )
-    if above:
+    failed = False
+    for label, metric in result.metrics.items():
+        attack, outcome = metric.worst
+        wins = outcome.wins.value
+        if fail_above is not None and wins > fail_above:
+            console.print(f"{label}: {attack} wins in {wins:.1%} of captions, above {fail_above:.1%}", style="red")
+            failed = True
+    if failed:
         raise typer.Exit(FAILED)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from reward.cli import options, terminal
-from reward.cli.chosen import Metrics, Settings, read_metrics
 from reward.cli.summaries import print_report
 
 if TYPE_CHECKING:
@@ -25,38 +25,76 @@ _CHECKED = {
 }
 
 
-def bench(
-    selection: options.BenchmarkOptions,
-    figures: options.FigureOptions,
-    device: options.DeviceOptions,
-    columns: options.InputOptions,
-    given: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="RATINGS",
-            help="Captions that you have rated: a file that `score` reads, with a column of ratings. With --reproduce "
-            "metrics and benchmarks, as NAME, NAME=CHECKPOINT or NAME=PATH.",
-        ),
-    ] = None,
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkOptions:
+    """What part of a benchmark is used, and how its statistics are computed."""
+
+    images: Annotated[
+        Path | None, typer.Option(help="Folder that relative image paths start from; default: that of the data.")
+    ] = None
+    limit: Annotated[int | None, typer.Option(min=1, help="Use only the first N items of the benchmark.")] = None
+    reference_draws: Annotated[
+        int,
+        typer.Option(min=0, help="Of Pascal-50S: draws of 5 references, whose mean is given; 0 takes all references."),
+    ] = 5
+    resamples: Annotated[int, typer.Option(min=1, help="Number of resamples of the bootstrap.")] = 1000
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the bootstrap.")] = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RatingOptions(options.InputOptions):
+    """Where captions that you have rated hold what."""
+
     rating_column: Annotated[
         list[str] | None,
         typer.Option(help="Column of ratings in RATINGS, or A,B,C with one for each rater; default: rating."),
-    ] = None,
+    ] = None
     rater_column: Annotated[
         str | None, typer.Option(help="Column that says who rated, where each rater of a caption has a row.")
-    ] = None,
+    ] = None
     rating_map: Annotated[
         str | None, typer.Option(help="Numbers of ratings in words, as in `poor=1,fair=2,good=3`.")
+    ] = None
+    candidate_column: options.CandidateColumn = None
+
+    def load(self, ratings: Path, selection: BenchmarkOptions) -> Benchmark:
+        """The benchmark that the rated captions make."""
+        from reward.metaeval.benchmarks.own_ratings import load_ratings
+
+        return load_ratings(
+            ratings,
+            rating_columns=self.rating_column or (),
+            rater_column=self.rater_column,
+            rating_map=parse_map(self.rating_map),
+            candidate_column=self.candidate_column,
+            image_column=self.image_column,
+            references_column=self.references_column,
+            image_root=self.image_root or selection.images,
+            split=self.split,
+            limit=selection.limit,
+        )
+
+
+@options.describe(
+    "metric set score-column benchmark data part rating-column images limit no-references device output list json quiet"
+)
+def bench(
+    selection: BenchmarkOptions,
+    figures: options.FigureOptions,
+    device: options.DeviceOptions,
+    rating: RatingOptions,
+    ratings: Annotated[
+        Path | None,
+        typer.Argument(help="Captions that you have rated: a file that `score` reads, with a column of ratings."),
     ] = None,
-    candidate_column: options.CandidateColumn = None,
     benchmark: Annotated[
         list[str] | None, typer.Option("--benchmark", "-b", help="NAME or NAME=PATH; repeat for several. See --list.")
     ] = None,
     data: Annotated[
         Path | None, typer.Option("--data", "-d", help="File or folder of the benchmark, if there is one --benchmark.")
     ] = None,
-    metric: Metrics = None,
-    settings: Settings = None,
+    metric: options.Metrics = None,
+    settings: options.Settings = None,
     score_column: Annotated[
         list[str] | None,
         typer.Option(
@@ -87,17 +125,6 @@ def bench(
         ),
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="Show the benchmarks and their files.")] = False,
-    reproduced: Annotated[
-        bool,
-        typer.Option(
-            "--reproduce",
-            help="Compare with all published figures, or those of the metrics and benchmarks that are named: run what "
-            "is here, and say what is missing for the others.",
-        ),
-    ] = False,
-    download: Annotated[
-        bool, typer.Option("--download", help="With --reproduce: fetch what is on the Hub, for all of it some 60 GB.")
-    ] = False,
 ) -> None:
     """Measure how well metrics, and scores that came with the data, agree with human judgments or simulated ratings.
 
@@ -107,7 +134,6 @@ def bench(
     capreward bench --benchmark scenes -m vela -m unigram -m length
     capreward bench --benchmark flickr8k-expert --data flickr8k.jsonl \\
         --metric vela=my/checkpoint --score-column fleur
-    capreward bench --reproduce cider flickr8k-expert=flickr8k.jsonl
     capreward bench --benchmark flickr8k-expert=flickr8k.jsonl \\
         --benchmark scenes --metric vela --output report
     ```
@@ -141,42 +167,20 @@ def bench(
         check_report(output)  # before hours of scoring
     folder = None if output is None or is_file(output) else output / "scores"
     scoring: dict[str, Any] = {"say": say, "folder": folder, **figures.scoring(device)}
-    arguments = given or []
-    if reproduced:
-        fixed = {"data": data, "part": part, "set": settings, "score_column": score_column, "limit": selection.limit}
-        options.refuse(fixed, "does not go with --reproduce, which takes all of a benchmark; a path is NAME=PATH")
-        names = [*arguments, *(metric or ()), *(benchmark or ())]
-        _reproduce(names, selection, figures, output, {"download": download, **scoring})
-        return
-    options.refuse({"download": download or None}, "goes with --reproduce")
-    if len(arguments) > 1:
-        raise typer.BadParameter(f"got {len(arguments)}; one file of ratings at a time", param_hint="RATINGS")
+    if benchmark and len(benchmark) == 1 and Path(benchmark[0]).is_file():  # a file in place of a name
+        ratings, benchmark = Path(benchmark[0]), None
+    data = data or ratings
     with terminal.stdout_kept_clean():
-        if benchmark and len(benchmark) == 1 and Path(benchmark[0]).is_file():  # a file in place of a name
-            arguments, benchmark = benchmark, None
-        if arguments:
-            data = data or Path(arguments[0])
         benchmarks: list[tuple[Benchmark, str | None]]
-        of_ratings = {"rating_column": rating_column, "rater_column": rater_column, "rating_map": rating_map}
         if data is not None and not benchmark:
-            from reward.metaeval.benchmarks.own_ratings import load_ratings
-
-            ratings = load_ratings(
-                data,
-                rating_columns=rating_column or (),
-                rater_column=rater_column,
-                rating_map=options.parse_map(rating_map),
-                candidate_column=candidate_column,
-                limit=selection.limit,
-                **{**vars(columns), "image_root": columns.image_root or selection.images},
-            )
-            benchmarks = [(ratings, str(data))]
+            benchmarks = [(rating.load(data, selection), str(data))]
         else:
-            options.refuse(of_ratings, "is for RATINGS of your own")
-            benchmarks = options.read_benchmarks(benchmark or [], data, part or [], selection)
-        benchmarks, names = _add_score_files(benchmarks, score_column or [])
+            names = ("rating_column", "rater_column", "rating_map")
+            options.refuse({name: getattr(rating, name) for name in names}, "is for RATINGS of your own")
+            benchmarks = read_benchmarks(benchmark or [], data, part or [], selection)
+        benchmarks, columns = _add_score_files(benchmarks, score_column or [])
         loaded = [benchmark for benchmark, _ in benchmarks]
-        sources = _metric_sources(metric or [], settings, names, loaded, figures.no_references, say)
+        sources = _metric_sources(metric or [], settings, columns, loaded, figures.no_references, say)
         tables = run_bench(
             benchmarks,
             sources,
@@ -194,6 +198,66 @@ def bench(
                 message = f"error: nothing to evaluate for {row.metric.label}: {row.problem}"
                 console.print(message, style="red")
                 raise typer.Exit(1)
+
+
+def read_benchmarks(
+    names: Sequence[str], data: Path | None, parts: Sequence[str], selection: BenchmarkOptions
+) -> list[tuple[Benchmark, str | None]]:
+    """Loads the benchmarks that the options name, each with its path.
+
+    Raises:
+        typer.BadParameter: options that do not go together.
+        DataError: there is no such benchmark, or its files are not as they should be.
+    """
+    from reward.metaeval.benchmarks import benchmark_spec, load_benchmark
+
+    if not names:
+        raise typer.BadParameter("is missing; `capreward bench --list` shows which there are", param_hint="--benchmark")
+    if len(names) > 1:
+        single = {"data": data, "part": parts or None, "images": selection.images}
+        options.refuse(single, "goes with one --benchmark; write NAME=PATH for several")
+    loaded: list[tuple[Benchmark, str | None]] = []
+    for text in names:
+        name, equals, path = text.partition("=")
+        benchmark_spec(name)
+        if equals and (data is not None or not path):
+            problem = "gives a path twice" if path else "has no path"
+            raise typer.BadParameter(f"{text!r} {problem}: write NAME=PATH, or --data PATH", param_hint="--benchmark")
+        file = path if equals else data
+        no_parts: list[str | None] = [None]
+        for part in parts or no_parts:
+            benchmark = load_benchmark(
+                name,
+                file,
+                part=part,
+                images=selection.images,
+                limit=selection.limit,
+                reference_draws=selection.reference_draws,
+            )
+            loaded.append((benchmark, None if file is None else str(file)))
+    return loaded
+
+
+def parse_map(text: str | None) -> dict[str, float]:
+    """Reads `poor=1,good=2`.
+
+    Raises:
+        typer.BadParameter: not of that form.
+
+    Example:
+        >>> parse_map("A is slightly better=1, tie=0")
+        {'A is slightly better': 1.0, 'tie': 0.0}
+    """
+    words: dict[str, float] = {}
+    if not text:
+        return words
+    for part in text.split(","):
+        word, equals, number = part.rpartition("=")
+        try:
+            words[word.strip()] = float(number if equals else "")
+        except ValueError:
+            raise typer.BadParameter(f"{part!r} is not of the form WORD=NUMBER", param_hint="--rating-map") from None
+    return words
 
 
 def _add_score_files(
@@ -217,25 +281,6 @@ def _add_score_files(
     return benchmarks, names
 
 
-def _reproduce(
-    names: list[str],
-    selection: options.BenchmarkOptions,
-    figures: options.FigureOptions,
-    output: Path | None,
-    scoring: dict[str, Any],
-) -> None:
-    from reward.metaeval.reproduce import reproduce
-    from reward.report.bench import reproduction_report
-
-    del scoring["references"]  # as the figures have them
-    with terminal.stdout_kept_clean():
-        reproduction = reproduce(names, images=selection.images, **scoring)
-    report = reproduction_report(reproduction, command=terminal.command_line())
-    print_report(report, output, json=figures.json, quiet=figures.quiet, notes=report.notes)
-    if not reproduction.compared:
-        raise typer.Exit(1)
-
-
 def _metric_sources(
     metrics: list[str],
     settings: list[str] | None,
@@ -248,7 +293,7 @@ def _metric_sources(
     from reward.registry import MetricSource
 
     named = [text for text in metrics if text.upper() != ALL]
-    sources = read_metrics(named, settings)
+    sources = options.read_metrics(named, settings)
     if len(named) < len(metrics) or not (metrics or columns):
         defaults, notes = default_metrics(benchmarks, references=not no_references)
         sources += defaults
@@ -260,7 +305,7 @@ def _metric_sources(
 
 def _print(
     tables: list[BenchTable],
-    selection: options.BenchmarkOptions,
+    selection: BenchmarkOptions,
     figures: options.FigureOptions,
     output: Path | None,
 ) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from reward.cli import options, terminal
-from reward.cli.chosen import MetricOptions, Weights, parse_weights
 from reward.cli.judges import read_settings
 from reward.cli.summaries import print_done, print_usage
 
@@ -23,9 +22,17 @@ _FEW = (
 )
 
 
+@options.describe(
+    "model metric set weights n prompt temperature max-tokens seed keep-candidates output device cache overwrite quiet",
+    synonyms={
+        "--images --image-root": "IMAGES, without an option",
+        "--server --served-model": "--model ADDRESS#NAME",
+        "--num --num-candidates --num-samples --num-return-sequences --best-of": "-n",
+    },
+)
 def caption(
     images: Annotated[str, typer.Argument(help="Folder of images, an image, or a data file with their paths.")],
-    metrics: MetricOptions,
+    metrics: options.MetricOptions,
     model: Annotated[
         str,
         typer.Option(
@@ -46,7 +53,7 @@ def caption(
         bool,
         typer.Option("--keep-candidates", help="Leave all candidates with their scores in OUTPUT.candidates.jsonl."),
     ] = False,
-    weights: Weights = None,
+    weights: options.Weights = None,
     model_set: Annotated[
         list[str] | None,
         typer.Option(
@@ -63,7 +70,6 @@ def caption(
             "trained on: Describe the picture. It also knows: Describe the picture briefly."
         ),
     ] = None,
-    system: Annotated[str | None, typer.Option(help="System message before the prompt.")] = None,
     temperature: Annotated[float, typer.Option(help="Temperature of sampling.")] = 1.0,
     top_p: Annotated[
         float,
@@ -107,17 +113,19 @@ def caption(
     from reward.scoring.writers import output_beside
 
     prompt = prompt or (EMBEDDED_PROMPT if model == "embedded" else Sampling.prompt)
-    drawn = {"temperature": temperature, "top_p": top_p, "max_tokens": max_tokens, "seed": seed, "chunk": chunk}
-    sampling = Sampling(prompt=prompt, system=system, **drawn)  # type: ignore[arg-type]
-    chosen = metrics.chosen()
-    scoring = {**vars(device), **speed.given(), "weights": parse_weights(weights)}
+    sampling = Sampling(
+        prompt=prompt, temperature=temperature, top_p=top_p, max_tokens=max_tokens, seed=seed, chunk=chunk
+    )
+    sources = metrics.sources()
+    speed.check_cache()
+    scoring = {**vars(device), **vars(speed), "weights": options.parse_weights(weights)}
     captioner = _captioner(model, model_set, device.device)
     try:
         summary = caption_images(
             read_images(images, **vars(columns)),
             captioner,
             output or output_beside(images, "captions").with_suffix(".jsonl"),
-            metric=chosen,
+            metric=sources,
             n=n,
             sampling=sampling,
             keep_candidates=keep_candidates,
@@ -153,16 +161,17 @@ def _report(summary: CaptioningSummary, *, quiet: bool) -> None:
             cut = f"{summary.truncated} of {summary.candidates} candidates were cut at --max-tokens"
             console.print(cut, style="yellow")
         if summary.distinct is not None:
-            few, style = ("", None) if summary.distinct > 0.5 else (_FEW, "yellow")
-            console.print(f"distinct among the candidates of an image: {summary.distinct:.0%}{few}", style=style)
+            line = f"distinct among the candidates of an image: {summary.distinct:.0%}"
+            if summary.distinct > 0.5:
+                console.print(line)
+            else:
+                console.print(line + _FEW, style="yellow")
         if summary.mean_of_all is not None:
             console.print(f"mean reward: {summary.mean_of_all:.3f} of all, {summary.mean_of_chosen:.3f} of the chosen")
-        before = f" ({summary.resumed} of them from an earlier run)" if summary.resumed else ""
-        console.print(
-            f"captioned {summary.captioned} of {summary.images} images from {summary.candidates} candidates{before} "
-            f"-> {summary.output}",
-            style="green",
-        )
+        line = f"captioned {summary.captioned} of {summary.images} images from {summary.candidates} candidates"
+        if summary.resumed:
+            line += f" ({summary.resumed} of them from an earlier run)"
+        console.print(f"{line} -> {summary.output}", style="green")
     if not summary.captioned:
         console.print("error: no image could be captioned", style="red")
         raise typer.Exit(1)

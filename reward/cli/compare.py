@@ -8,10 +8,13 @@ from typing import Annotated
 import typer
 
 from reward.cli import options, terminal
-from reward.cli.chosen import Metrics, Settings, read_metrics
 from reward.cli.summaries import print_report
 
 
+@options.describe(
+    "metric set caption-column image-column references-column image-root device batch-size output examples resamples "
+    "seed json quiet"
+)
 def compare(
     files: Annotated[
         list[str],
@@ -19,8 +22,8 @@ def compare(
     ],
     columns: options.InputOptions,
     device: options.DeviceOptions,
-    metric: Metrics = None,
-    settings: Settings = None,
+    metric: options.Metrics = None,
+    settings: options.Settings = None,
     candidate_column: options.CandidateColumn = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="An .html file: the images with the largest differences.")
@@ -55,7 +58,7 @@ def compare(
     if output is not None:
         check_output_name(output, ".html")  # before hours of scoring
     with terminal.stdout_kept_clean():
-        metrics = read_metrics(metric or [], settings)
+        metrics = options.read_metrics(metric or [], settings)
         sides = [load_captions(file, candidate_column=candidate_column, **vars(columns)) for file in named.values()]
         records = [score_records(file) for file in named.values()]
         drawn = {"resamples": resamples, "seed": seed}

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from reward.scoring.sources import Source
 
 
+@options.describe(
+    "output judge judge-set rewrite words retrieve benchmark prompt per-band device seed caption-column image-column "
+    "overwrite quiet",
+    synonyms={"--model": "--judge", "--server": "--judge ADDRESS#NAME"},
+)
 def corrupt(
     data: Annotated[
         str,

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from reward.cli.chosen import read_value
+from reward.cli.options import read_value
 
 JudgeSettings = Annotated[
     list[str] | None,

@@ -73,11 +73,11 @@ def _interruption(error: BaseException | None) -> KeyboardInterrupt | None:
     """The Ctrl-C that an exception comes from; typer turns it into exit code 130."""
     if isinstance(error, SystemExit) and error.code != 130:
         return None
-    seen: set[int] = set()  # an error may be a cause of its own cause
+    ids: set[int] = set()  # an error may be a cause of its own cause
     while error is not None and not isinstance(error, KeyboardInterrupt):
-        seen.add(id(error))
+        ids.add(id(error))
         error = error.__cause__ or error.__context__
-        if id(error) in seen:
+        if id(error) in ids:
             return None
     return error
 

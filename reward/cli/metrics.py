@@ -63,9 +63,9 @@ def metrics(
             raise typer.BadParameter("several metrics go with --size", param_hint="NAME")
         _show(MetricSource.parse(names[0]).spec)
     elif purpose is not None:
-        _show_for_photos([metric_spec(each) for each in list_metrics()], markdown=markdown)
+        _show_for_photos([metric_spec(name) for name in list_metrics()], markdown=markdown)
     else:
-        _list([metric_spec(each) for each in list_metrics()])
+        _list([metric_spec(name) for name in list_metrics()])
 
 
 def _list(specs: Iterable[MetricSpec]) -> None:
@@ -121,25 +121,24 @@ def _show(spec: MetricSpec) -> None:
         "paper": spec.paper,
     }
     _print_facts(spec.name, facts, indent=2)
-    for each in spec.checkpoints:
-        known = dict(zip(_CHECKPOINT[2:], _cells(each), strict=True))
-        _print_facts(
-            f"\n  {each.source}", {**known, "note": each.note, "to use it": f"-m {spec.name}={each.source}"}, 4
-        )
+    for checkpoint in spec.checkpoints:
+        facts = dict(zip(_CHECKPOINT[2:], _cells(checkpoint), strict=True))
+        facts |= {"note": checkpoint.note, "to use it": f"-m {spec.name}={checkpoint.source}"}
+        _print_facts(f"\n  {checkpoint.source}", facts, indent=4)
     if spec.citation:
-        where = "misc" if "booktitle" not in spec.citation else "inproceedings"
+        entry = "inproceedings" if "booktitle" in spec.citation else "misc"
         fields = "".join(f"  {key} = {{{value}}},\n" for key, value in spec.citation.items())
-        terminal.console(stderr=False).print(f"\n@{where}{{{spec.name},\n{fields}}}")
+        terminal.console(stderr=False).print(f"\n@{entry}{{{spec.name},\n{fields}}}")
 
 
 def _print_facts(title: str, facts: Mapping[str, str], indent: int) -> None:
     """A title and the facts that there are below it, their names in a column."""
     console = terminal.console(stderr=False)
     console.print(title, style="bold")
-    wide = max(map(len, facts)) + 1
+    width = max(map(len, facts)) + 1
     for name, value in facts.items():
         if value:
-            console.print(f"{' ' * indent}{name:<{wide}}{value}")
+            console.print(f"{' ' * indent}{name:<{width}}{value}")
 
 
 def _show_sizes(names: Sequence[str]) -> None:

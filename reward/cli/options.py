@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
-from functools import wraps
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,34 +12,47 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from reward.metaeval.benchmarks import Benchmark
+    from reward.registry import MetricSource
 
 
-def with_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives typer a command whose parameters that are dataclasses are replaced by their fields.
+# What the options that commands share are called elsewhere: {option, perhaps with its value: words}. A command's own
+# table, in `describe`, comes first.
+ELSEWHERE = {
+    "--device cuda:0": "--gpu --gpus --cuda",
+    "--device cpu": "--cpu --no-cuda",
+    "--dtype float16": "--fp16 --half",
+    "--dtype bfloat16": "--bf16",
+    "--dtype": "--precision --torch-dtype",
+    "--batch-size": "--batch --bs -b --batchsize",
+    "--devices": "--num-workers --jobs -j --num-gpus",
+    "--overwrite": "--force -f --yes -y",
+    "--output": "--out --save --save-path",
+    "--quiet": "--silent --no-progress",
+    "--metric NAME=CHECKPOINT": "--source --model --checkpoint --ckpt --model-path --model-name --pretrained",
+    "--metric NAME=CHECKPOINT@REVISION": "--revision",
+    "--model-set NAME=VALUE": "--concurrency --prices --extra-body",
+    "--judge-set NAME=VALUE": "--concurrency --prices --extra-body --timeout --retries --top-logprobs",
+    "--set NAME=VALUE": "--option --options --param --kwargs --metric-args --concurrency --prices",
+}
+MOST_OPTIONS = 16  # that a command's help shows, --help among them
 
-    The command itself is still called with the dataclasses.
+
+def describe(common: str = "", synonyms: Mapping[str, str] | None = None) -> Callable[[Any], Any]:
+    """What is said of a command's options beside the help of each.
+
+    Args:
+        common: names of the options that `--help` shows, the others come with `--help --all`; default: all options.
+        synonyms: {words of other tools, with blanks between them: what to write}.
     """
-    groups: dict[str, tuple[Any, list[str]]] = {}
-    parameters: list[inspect.Parameter] = []
-    for parameter in inspect.signature(command, eval_str=True).parameters.values():
-        group = parameter.annotation
-        if isinstance(group, type) and is_dataclass(group):
-            options = list(inspect.signature(group, eval_str=True).parameters.values())
-            groups[parameter.name] = (group, [option.name for option in options])
-            parameters += options
-        else:
-            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
 
-    @wraps(command)
-    def run(**values: Any) -> None:
-        for name, (group, options) in groups.items():
-            values[name] = group(**{option: values.pop(option) for option in options})
-        command(**values)
+    def note(command: Any) -> Any:
+        command.common = {f"--{name}" for name in common.split()}
+        command.synonyms = {}
+        for words, line in (synonyms or {}).items():
+            command.synonyms |= dict.fromkeys(words.split(), line)
+        return command
 
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return run
+    return note
 
 
 def named_files(texts: list[str], hint: str) -> dict[str, Path]:
@@ -65,84 +77,90 @@ def named_files(texts: list[str], hint: str) -> dict[str, Path]:
     return files
 
 
-def refuse(given: Mapping[str, Any], message: str) -> None:
+def refuse(options: Mapping[str, Any], message: str) -> None:
     """Refuses options that do not go with the others: the first of {parameter: value} whose value is not None.
 
     Raises:
         typer.BadParameter: one was given.
     """
-    for name, value in given.items():
+    for name, value in options.items():
         if value is not None:
             raise typer.BadParameter(message, param_hint=f"--{name.replace('_', '-')}")
 
 
-def read_by(place: str, value: str, hint: str | None = None) -> Any:
+def read_by(function: str, value: str, hint: str | None = None) -> Any:
     """What the function `module:name` makes of a value, before anything is loaded; what it refuses is a wrong line."""
     from reward.errors import CapRewardError
 
-    module, _, name = place.partition(":")
+    module, _, name = function.partition(":")
     try:
         return getattr(import_module(module), name)(value)
     except CapRewardError as error:
         raise typer.BadParameter(str(error), param_hint=hint) from error
 
 
-def _checked_by(place: str) -> Callable[[str | None], str | None]:
+def checked_by(function: str) -> Callable[[str | None], str | None]:
     """A callback of an option whose value stays as it is, if the function `module:name` takes it."""
 
     def check(value: str | None) -> str | None:
         if value is not None:
-            read_by(place, value)
+            read_by(function, value)
         return value
 
     return check
 
 
+Metrics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--metric",
+        "-m",
+        help="Name of a metric, see `capreward metrics`, or NAME=CHECKPOINT with a folder, Hub id or ID@REVISION; the "
+        "checkpoint alone, if it says which metric it is for. Repeat it for several.",
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Option of the metric, as in layer=5 or, of several metrics, bertscore.layer=5; `capreward metrics NAME` "
+        "shows which there are. Repeat it for several.",
+    ),
+]
+Weights = Annotated[
+    str | None,
+    typer.Option(
+        "--weights",
+        "-w",
+        help="Weights in the reward: of aspects, as in desc=1,rel=2,flu=1, or of several metrics, as in "
+        "vela=0.7,clipscore=0.3 (and of their aspects, as in vela_desc=1). They are divided by their sum; a negative "
+        "one is a penalty. Default: the metric's own, mostly equal.",
+    ),
+]
+DATA = (  # in the help of arguments
+    "A .jsonl, .json, .csv, .tsv (each also with .gz) or .parquet file, a folder of a data set, or the name of one on "
+    "the Hub"
+)
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else, on stdout.")]
 QuietFigures = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no remarks.")]
 Device = Annotated[
     str | None,
     typer.Option(
-        callback=_checked_by("reward.backbones.pretrained:usable_device"),
+        callback=checked_by("reward.backbones.pretrained:usable_device"),
         help="Device, such as cpu or cuda:0; default: a GPU if there is one.",
     ),
 ]
 Dtype = Annotated[str | None, typer.Option(help="Number type, such as bfloat16; default: the model's own.")]
-Data = Annotated[
-    Path,
-    typer.Argument(
-        help="A .jsonl, .json, .csv, .tsv (each also with .gz) or .parquet file, a folder of a data set, or the name "
-        "of one on the Hub."
-    ),
-]
-Annotations = Annotated[
-    Path | None,
-    typer.Option(
-        help="File with the names of the images by image_id, their references, or both, such as captions_val2014.json."
-    ),
-]
 CandidateColumn = Annotated[
     str | None,
     typer.Option(
         "--caption-column", "--candidate-column", help="Column of captions; default: candidate, else cand or caption."
     ),
 ]
-StripThinking = Annotated[
-    bool,
-    typer.Option(
-        "--strip-thinking",
-        help="Score captions without reasoning (`<think>...</think>`), marks of answers (`<answer>`) and end marks.",
-    ),
-]
-DropImages = Annotated[
-    bool,
-    typer.Option("--drop-images", help="Leave the pictures that the data hold out of the output, but for their paths."),
-]
 PromptFile = Annotated[
     Path | None, typer.Option("--prompt", help="YAML file with your own prompt; default: the one that ships.")
 ]
-
-
 ImageColumn = Annotated[
     str | None,
     typer.Option(help="Column of images or their paths; default: images or image, else file_name, image_path or img."),
@@ -153,7 +171,33 @@ ImageRoot = Annotated[
         help="Folder that relative image paths start from; default: the folder of the data file, else this folder."
     ),
 ]
+GroupColumn = Annotated[
+    str | None,
+    typer.Option(help="For one candidate a row: column of what the candidates of one image share; default: the image."),
+]
 Split = Annotated[str | None, typer.Option(help="Split to read of a data set with several, such as test.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricOptions:
+    """Which metrics score."""
+
+    metric: Metrics = None
+    settings: Settings = None
+
+    def sources(self) -> list[MetricSource]:
+        """The metrics, at least one; see `read_metrics`.
+
+        Raises:
+            typer.BadParameter: there is none.
+        """
+        if not self.metric:
+            raise typer.BadParameter(
+                "is missing: which metric scores? `capreward metrics --for photos` lists them. A first one: "
+                "-m clipscore=ViT-B-32:openai",
+                param_hint="--metric",
+            )
+        return read_metrics(self.metric, self.settings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,15 +211,6 @@ class InputOptions:
     ] = None
     image_root: ImageRoot = None
     split: Split = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class ColumnOptions(InputOptions):
-    """Where a data set has images and references, and what the new columns are called."""
-
-    prefix: Annotated[
-        str, typer.Option(help="Put before the names of the new columns, to tell several runs apart.")
-    ] = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,7 +231,7 @@ class SpeedOptions:
     devices: Annotated[
         str | None,
         typer.Option(
-            callback=_checked_by("reward.scoring.devices:parse_devices"),
+            callback=checked_by("reward.scoring.devices:parse_devices"),
             help="A process for each: auto (all GPUs of this machine), or names such as cuda:0,cuda:1 or cpu,cpu.",
         ),
     ] = None
@@ -210,11 +245,10 @@ class SpeedOptions:
     cache_size: Annotated[
         str | None,
         typer.Option(
-            callback=_checked_by("reward.checkpoints.caches:parse_size"),
+            callback=checked_by("reward.checkpoints.caches:parse_size"),
             help="Largest size of the cache on disk, such as 500MB; default: 20GB. When it is full, no more is kept.",
         ),
     ] = None
-
     part_rows: Annotated[
         int | None,
         typer.Option(
@@ -225,32 +259,10 @@ class SpeedOptions:
         ),
     ] = None
 
-    def given(self) -> dict[str, Any]:
-        """The options that were given.
-
-        Raises:
-            typer.BadParameter: the size of a cache, without the cache.
-        """
+    def check_cache(self) -> None:
+        """Refuses the size of a cache without the cache (typer.BadParameter)."""
         if self.cache is None:
             refuse({"cache_size": self.cache_size}, "is for a cache: give --cache, too")
-        return {name: value for name, value in vars(self).items() if value is not None}
-
-
-@dataclass(frozen=True, kw_only=True)
-class SelectionOptions:
-    """Which rows are written, once all are scored."""
-
-    top: Annotated[
-        str | None,
-        typer.Option(
-            callback=_checked_by("reward.scoring.selection:Selection"),
-            help="Write only the best rows by reward: a number of rows, or a share such as 30%.",
-        ),
-    ] = None
-    min_reward: Annotated[float | None, typer.Option(help="Write only rows with this reward or a higher one.")] = None
-    dedupe: Annotated[
-        bool, typer.Option("--dedupe", help="Of rows with one image and the same captions, write the first only.")
-    ] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,47 +273,6 @@ class RunOptions:
         bool, typer.Option("--overwrite", help="Replace a finished output, and discard an unfinished run.")
     ] = False
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar and no summary.")] = False
-
-
-def parse_map(text: str | None) -> dict[str, float]:
-    """Reads `poor=1,good=2`.
-
-    Raises:
-        typer.BadParameter: not of that form.
-
-    Example:
-        >>> parse_map("A is slightly better=1, tie=0")
-        {'A is slightly better': 1.0, 'tie': 0.0}
-    """
-    words: dict[str, float] = {}
-    if not text:
-        return words
-    for part in text.split(","):
-        word, equals, number = part.rpartition("=")
-        try:
-            words[word.strip()] = float(number if equals else "")
-        except ValueError:
-            raise typer.BadParameter(f"{part!r} is not of the form WORD=NUMBER", param_hint="--rating-map") from None
-    return words
-
-
-# Benchmarks
-
-
-@dataclass(frozen=True, kw_only=True)
-class BenchmarkOptions:
-    """What part of a benchmark is used, and how its statistics are computed."""
-
-    images: Annotated[
-        Path | None, typer.Option(help="Folder that relative image paths start from; default: that of the data.")
-    ] = None
-    limit: Annotated[int | None, typer.Option(min=1, help="Use only the first N items of the benchmark.")] = None
-    reference_draws: Annotated[
-        int,
-        typer.Option(min=0, help="Of Pascal-50S: draws of 5 references, whose mean is given; 0 takes all references."),
-    ] = 5
-    resamples: Annotated[int, typer.Option(min=1, help="Number of resamples of the bootstrap.")] = 1000
-    seed: Annotated[int, typer.Option(min=0, help="Random seed of the bootstrap.")] = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -324,39 +295,84 @@ class FigureOptions:
         }
 
 
-def read_benchmarks(
-    names: Sequence[str], data: Path | None, parts: Sequence[str], options: BenchmarkOptions
-) -> list[tuple[Benchmark, str | None]]:
-    """Loads the benchmarks that the options name, each with its path.
+def read_metrics(metrics: Sequence[str], settings: Sequence[str] | None = None) -> list[MetricSource]:
+    """The metrics of `--metric`, with the options of `--set`.
 
     Raises:
-        typer.BadParameter: options that do not go together.
-        DataError: there is no such benchmark, or its files are not as they should be.
-    """
-    from reward.metaeval.benchmarks import benchmark_spec, load_benchmark
+        ConfigError: an option that the metric does not have, or that is of one of several metrics without its name.
+        UnknownMetricError, CheckpointError: see `MetricSource.parse`.
 
-    if not names:
-        raise typer.BadParameter("is missing; `capreward bench --list` shows which there are", param_hint="--benchmark")
-    if len(names) > 1:
-        single = {"data": data, "part": parts or None, "images": options.images}
-        refuse(single, "goes with one --benchmark; write NAME=PATH for several")
-    loaded: list[tuple[Benchmark, str | None]] = []
-    for text in names:
-        name, equals, path = text.partition("=")
-        benchmark_spec(name)
-        if equals and (data is not None or not path):
-            problem = "gives a path twice" if path else "has no path"
-            raise typer.BadParameter(f"{text!r} {problem}: write NAME=PATH, or --data PATH", param_hint="--benchmark")
-        file = path if equals else data
-        no_parts: list[str | None] = [None]
-        for part in parts or no_parts:
-            benchmark = load_benchmark(
-                name,
-                file,
-                part=part,
-                images=options.images,
-                limit=options.limit,
-                reference_draws=options.reference_draws,
-            )
-            loaded.append((benchmark, None if file is None else str(file)))
-    return loaded
+    Example:
+        >>> [metric.options for metric in read_metrics(["bertscore", "length"], ["bertscore.layer=5"])]
+        [(('layer', 5),), ()]
+    """
+    from reward.errors import ConfigError
+    from reward.metrics.options import dry_scorer
+    from reward.registry import MetricSource
+
+    sources = list(dict.fromkeys(MetricSource.parse(text) for text in metrics))
+    for text in settings or ():
+        number, name, value = _setting(text, sources)
+        source = sources[number]
+        if name in dict(source.options):
+            raise ConfigError(f"--set gives {name} of {source.name} twice; leave out all but one")
+        sources[number] = replace(source, options=(*source.options, (name, value)))
+    for source in sources:
+        if source.options:
+            dry_scorer(source.loads, dict(source.options))
+    return sources
+
+
+def _setting(text: str, sources: Sequence[MetricSource]) -> tuple[int, str, Any]:
+    """The number of the metric that a text of `--set` is for, the name and the value."""
+    from reward.errors import ConfigError
+    from reward.metrics.options import check_options, takes_option
+    from reward.registry import metric_spec
+
+    left, equals, value = text.partition("=")
+    metric, dot, name = left.rpartition(".")
+    if not equals or not name:
+        raise ConfigError(f"--set {text!r} is not of the form NAME=VALUE, as in layer=5")
+    numbers = list(range(len(sources)))
+    if dot:
+        metric = metric_spec(metric).name
+        numbers = [number for number in numbers if sources[number].name == metric]
+    if len(numbers) != 1:
+        takers = [source for source in sources if takes_option(source.spec, name)] or sources
+        lines = " or ".join(f"--set {source.name}.{name}={value}" for source in takers)
+        raise ConfigError(f"--set {text} does not say for which of the metrics: write {lines}")
+    check_options(sources[numbers[0]].loads, [name], own=True)
+    return numbers[0], name, read_value(value)
+
+
+def read_value(text: str) -> Any:
+    """A number, true, false, null or a list in brackets as YAML reads them; anything else is a text as it stands.
+
+    1e-3 is a number, and 1:5 is none, which YAML 1.1 sees the other way round.
+
+    Example:
+        >>> [read_value(text) for text in ("5", "1e-3", "true", "[a, b]", "1:5", " Rate it: {caption}")]
+        [5, 0.001, True, ('a', 'b'), '1:5', ' Rate it: {caption}']
+    """
+    import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
+
+    try:
+        value = float(text) if re.fullmatch(r"[-+]?\d+e[-+]?\d+", text) else yaml.safe_load(text)
+    except yaml.YAMLError:  # such as a pattern
+        return text
+    if not text or (isinstance(value, str) and text[0] not in "'\""):  # with the blanks at its ends
+        return text
+    if isinstance(value, list) and text.endswith("]"):
+        return tuple(value)
+    is_scalar = value is None or isinstance(value, (bool, int, float, str))
+    return value if is_scalar and ":" not in text else text
+
+
+def parse_weights(text: str | None) -> dict[str, float] | None:
+    """Reads `desc=1,rel=2`; what is not of that form is a wrong line.
+
+    Example:
+        >>> parse_weights("desc=1, rel=0.5")
+        {'desc': 1.0, 'rel': 0.5}
+    """
+    return None if text is None else read_by("reward.aspect_weights:parse_weights", text, "--weights")

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from reward.cli import options, terminal
-from reward.cli.score import GroupColumn
 
 if TYPE_CHECKING:
     from reward.decoding.preferences import Preferences
 
 
+@options.describe(
+    "output margin per-image length-ratio minimum near prompt prompt-column caption-column score-column image-column "
+    "group-column image-root overwrite quiet"
+)
 def pairs(
-    data: options.Data,
+    data: Annotated[Path, typer.Argument(help=f"{options.DATA}.")],
     output: Annotated[
         Path, typer.Option("--output", "-o", help="A .parquet (holds the images) or .jsonl (holds their paths) file.")
     ],
@@ -34,14 +37,13 @@ def pairs(
     prompt: Annotated[
         str | None, typer.Option(help="What was asked of the captioner; default: Describe the image in detail.")
     ] = None,
-    system: Annotated[str | None, typer.Option(help="System message before the prompt.")] = None,
     prompt_column: Annotated[str | None, typer.Option(help="Column of prompts: texts, or lists of messages.")] = None,
     candidate_column: options.CandidateColumn = None,
     score_column: Annotated[
         str | None, typer.Option(help="Column of scores; default: reward or, of lists, rewards.")
     ] = None,
     image_column: options.ImageColumn = None,
-    group_column: GroupColumn = None,
+    group_column: options.GroupColumn = None,
     image_root: options.ImageRoot = None,
     split: options.Split = None,
 ) -> None:
@@ -63,7 +65,6 @@ def pairs(
     groups = read_candidates(
         data,
         prompt=prompt,
-        system=system,
         prompt_column=prompt_column,
         candidate_column=candidate_column,
         score_column=score_column,

@@ -7,71 +7,164 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
+from importlib.metadata import entry_points
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from reward.cli import options
-from reward.cli.chosen import MetricOptions, Weights, parse_weights
-from reward.cli.engines import EngineOptions
 from reward.cli.summaries import print_summary, print_usage
 from reward.cli.terminal import console, stdout_kept_clean
 
-Data = Annotated[
-    str,
-    typer.Argument(
-        help="A .jsonl, .json, .csv, .tsv (each also with .gz) or .parquet file, a folder of a data set, or the name "
-        "of one on the Hub; - reads JSON Lines from a pipe."
-    ),
-]
-DataOrAddress = Annotated[
-    str,
-    typer.Argument(
-        help="A .jsonl, .json, .csv, .tsv (each also with .gz) or .parquet file, a folder of a data set, or the name "
-        "of one on the Hub; - reads JSON Lines from a pipe. With --engine: files, a folder or a pattern, here or at an "
-        "address such as s3://bucket/folder."
-    ),
-]
-Scores = Annotated[
-    str | None,
-    typer.Option(
-        "--output",
-        "-o",
-        help="A .parquet, .jsonl, .json, .csv or .tsv file, or - for JSON Lines on stdout; with --engine, a folder or "
-        "its address. Default: a table here, and DATA.scores.parquet beside the data (DATA.ranked.parquet of "
-        "`rerank`); of a pipe, -.",
-    ),
-]
-CandidatesColumn = Annotated[
-    str | None,
-    typer.Option(
-        "--candidate-column",
-        "--caption-column",
-        help="Column of lists of captions, or of one caption a row; default: candidates, else cands, captions, "
-        "candidate, cand or caption.",
-    ),
-]
-GroupColumn = Annotated[
-    str | None,
-    typer.Option(help="For one candidate a row: column of what the candidates of one image share; default: the image."),
-]
+if TYPE_CHECKING:
+    from reward.scoring.summary import ScoringSummary
+
+_NOT_OF_RUN = ("metric", "settings", "quiet", "overwrite", "output", "annotations", "weights")
 
 
+@dataclass(frozen=True, kw_only=True)
+class ScoringOptions(
+    options.RunOptions, options.SpeedOptions, options.DeviceOptions, options.InputOptions, options.MetricOptions
+):
+    """What `score` and `rerank` share."""
+
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="A .parquet, .jsonl, .json, .csv or .tsv file, or - for JSON Lines on stdout; with --engine, a folder "
+            "or its address. Default: a table here, and DATA.scores.parquet beside the data (DATA.ranked.parquet of "
+            "`rerank`); of a pipe, -.",
+        ),
+    ] = None
+    weights: options.Weights = None
+    annotations: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with the names of the images by image_id, their references, or both, such as "
+            "captions_val2014.json."
+        ),
+    ] = None
+    prefix: Annotated[
+        str, typer.Option(help="Put before the names of the new columns, to tell several runs apart.")
+    ] = ""
+    top: Annotated[
+        str | None,
+        typer.Option(
+            callback=options.checked_by("reward.scoring.selection:Selection"),
+            help="Write only the best rows by reward: a number of rows, or a share such as 30%.",
+        ),
+    ] = None
+    min_reward: Annotated[float | None, typer.Option(help="Write only rows with this reward or a higher one.")] = None
+    dedupe: Annotated[
+        bool, typer.Option("--dedupe", help="Of rows with one image and the same captions, write the first only.")
+    ] = False
+    strip_thinking: Annotated[
+        bool,
+        typer.Option(
+            "--strip-thinking",
+            help="Score captions without reasoning (`<think>...</think>`), marks of answers (`<answer>`) and end "
+            "marks.",
+        ),
+    ] = False
+    drop_images: Annotated[
+        bool,
+        typer.Option(
+            "--drop-images", help="Leave the pictures that the data hold out of the output, but for their paths."
+        ),
+    ] = False
+
+    def arguments(self) -> dict[str, Any]:
+        """Arguments of `score_dataset` and `rerank_dataset`, without the data, the output and the scorer.
+
+        Raises:
+            typer.BadParameter: weights that are not of the form NAME=NUMBER, or the size of a cache without the cache.
+        """
+        self.check_cache()
+        names = [option.name for option in fields(self) if option.name not in _NOT_OF_RUN]
+        arguments = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        arguments["weights"] = options.parse_weights(self.weights)
+        return {**arguments, "overwrite": self.overwrite, "progress": not self.quiet}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """Which engine scores, and what only an engine can be told."""
+
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            help="ray: score many files on a Ray cluster and write a folder of Parquet parts (needs the extra `ray`). "
+            "Default: score in this process."
+        ),
+    ] = None
+    address: Annotated[
+        str | None, typer.Option(help="Ray cluster to use, or auto; default: one on this machine, for this run.")
+    ] = None
+    workers: Annotated[
+        int | None,
+        typer.Option(min=0, help="Scorers that run at a time; default: all that fit. 0: in this process, without Ray."),
+    ] = None
+    cpus_per_worker: Annotated[
+        float | None, typer.Option(help="CPUs that Ray reserves for each worker; default: 1.")
+    ] = None
+    gpus_per_worker: Annotated[
+        float | None,
+        typer.Option(help="GPUs that Ray reserves for each worker, such as 0.25 for four workers per GPU; default: 0."),
+    ] = None
+    columns: Annotated[
+        str | None, typer.Option(help="Columns of the input to keep, as in id,caption; default: all.")
+    ] = None
+
+    def score(self, data: str, scoring: ScoringOptions, arguments: dict[str, Any]) -> ScoringSummary:
+        """Scores files by an engine that a package above this one brings along.
+
+        Raises:
+            typer.BadParameter: no such engine, or an option that is not for engines.
+        """
+        engines = {point.name: point for point in entry_points(group="capreward.engines")}
+        if self.engine not in engines:
+            known = ", ".join(sorted(engines))
+            message = f"no engine is named {self.engine!r}; there are: {known}"
+            raise typer.BadParameter(message, param_hint="--engine")
+        if scoring.device not in (None, "cpu"):
+            way = "an engine gives each worker its GPU; leave it out, and ask with --gpus-per-worker"
+            raise typer.BadParameter(way, param_hint="--device")
+        options.refuse({"split": scoring.split}, "is for data sets of `datasets`; give an engine the files")
+        names = ("annotations", "devices", "cache", "top", "min_reward")
+        of_one_machine = {name: getattr(scoring, name) for name in names}
+        of_one_machine["dedupe"] = scoring.dedupe or None
+        options.refuse(of_one_machine, "is for one machine; leave it out with an engine")
+        if scoring.output is None:
+            raise typer.BadParameter("is missing: with --engine, name a folder", param_hint="--output")
+        del arguments["dedupe"]
+        columns = None if self.columns is None else [name.strip() for name in self.columns.split(",")]
+        settings: dict[str, Any] = {"address": self.address, "workers": self.workers, "columns": columns}
+        settings |= {"cpus": self.cpus_per_worker, "gpus": self.gpus_per_worker}
+        arguments |= {name: value for name, value in settings.items() if value is not None}
+        run: Callable[..., ScoringSummary] = engines[self.engine].load()
+        return run(data=data, output=scoring.output, **arguments)
+
+
+@options.describe(
+    "metric set weights output caption-column image-column references-column image-root annotations device devices "
+    "cache engine overwrite quiet",
+    synonyms={"--images --image-folder --image-dir": "--image-root FOLDER", "--references": "--references-column NAME"},
+)
 def score(
-    data: DataOrAddress,
-    metrics: MetricOptions,
-    layout: options.ColumnOptions,
-    device: options.DeviceOptions,
-    speed: options.SpeedOptions,
-    selection: options.SelectionOptions,
-    run: options.RunOptions,
-    scale: EngineOptions,
-    output: Scores = None,
-    annotations: options.Annotations = None,
-    weights: Weights = None,
+    data: Annotated[
+        str,
+        typer.Argument(
+            help=f"{options.DATA}; - reads JSON Lines from a pipe. With --engine: files, a folder or a pattern, here "
+            "or at an address such as s3://bucket/folder."
+        ),
+    ],
+    scoring: ScoringOptions,
+    engine: EngineOptions,
     candidate_column: options.CandidateColumn = None,
     question_column: Annotated[
         str | None, typer.Option(help="Column of the questions that the captions answer; default: question.")
@@ -83,8 +176,6 @@ def score(
     box_column: Annotated[
         str | None, typer.Option(help="Column of boxes [x, y, width, height], which are drawn into the image in red.")
     ] = None,
-    strip_thinking: options.StripThinking = False,
-    drop_images: options.DropImages = False,
 ) -> None:
     """Score every caption of a file: its rows, plus one column per aspect, the reward, and an error column.
 
@@ -144,39 +235,39 @@ def score(
     """
     from reward.scoring.dataset import score_dataset
 
+    arguments = {**scoring.arguments(), "candidate_column": candidate_column}
     context = {"question": question_column, "task": task_column, "box": box_column}
     context = {role: column for role, column in context.items() if column is not None}
-    arguments: dict[str, Any] = {"weights": parse_weights(weights), "candidate_column": candidate_column}
-    arguments |= {"strip_thinking": strip_thinking, "drop_images": drop_images}
-    arguments |= {**vars(layout), **vars(device), **speed.given(), **vars(selection)}
     if context:
         arguments["context_columns"] = context
-    work = scale.chosen()
-    if work is None:
-        _run(score_dataset, data, output, "scores", annotations, metrics, run, arguments)
-    else:
-        arguments |= {"annotations": annotations, "overwrite": run.overwrite, "progress": not run.quiet}
-        sources = metrics.chosen()
-        summary = work(data, output, scorer=sources, **arguments)
-        print_usage([usage for source in sources for usage in source.usages], quiet=run.quiet)
-        print_summary(summary, quiet=run.quiet, what="scored")
+    if engine.engine is None:
+        options.refuse(vars(engine), "goes with --engine ray")
+        _run(score_dataset, data, scoring, arguments, kind="scores")
+        return
+    sources = scoring.sources()
+    summary = engine.score(data, scoring, {**arguments, "scorer": sources})
+    print_usage([usage for source in sources for usage in source.usages], quiet=scoring.quiet)
+    print_summary(summary, quiet=scoring.quiet, what="scored")
 
 
+@options.describe(
+    "metric set weights output candidate-column group-column image-column references-column image-root device devices "
+    "cache top overwrite quiet",
+    synonyms={"--images --image-folder --image-dir": "--image-root FOLDER"},
+)
 def rerank(
-    data: Data,
-    metrics: MetricOptions,
-    columns: options.ColumnOptions,
-    device: options.DeviceOptions,
-    speed: options.SpeedOptions,
-    selection: options.SelectionOptions,
-    run: options.RunOptions,
-    output: Scores = None,
-    annotations: options.Annotations = None,
-    weights: Weights = None,
-    candidates_column: CandidatesColumn = None,
-    group_column: GroupColumn = None,
-    strip_thinking: options.StripThinking = False,
-    drop_images: options.DropImages = False,
+    data: Annotated[str, typer.Argument(help=f"{options.DATA}; - reads JSON Lines from a pipe.")],
+    scoring: ScoringOptions,
+    candidates_column: Annotated[
+        str | None,
+        typer.Option(
+            "--candidate-column",
+            "--caption-column",
+            help="Column of lists of captions, or of one caption a row; default: candidates, else cands, captions, "
+            "candidate, cand or caption.",
+        ),
+    ] = None,
+    group_column: options.GroupColumn = None,
 ) -> None:
     """Order the candidates of every image by reward, best first.
 
@@ -210,52 +301,45 @@ def rerank(
     """
     from reward.scoring.dataset import rerank_dataset
 
-    arguments: dict[str, Any] = {"weights": parse_weights(weights), "candidates_column": candidates_column}
-    arguments |= {"group_column": group_column, "strip_thinking": strip_thinking, "drop_images": drop_images}
-    arguments |= {**vars(columns), **vars(device), **speed.given(), **vars(selection)}
-    _run(rerank_dataset, data, output, "ranked", annotations, metrics, run, arguments)
+    arguments = {**scoring.arguments(), "candidates_column": candidates_column, "group_column": group_column}
+    _run(rerank_dataset, data, scoring, arguments, kind="ranked")
 
 
 def _run(
-    work: Callable[..., Any],
-    data: str,
-    output: str | None,
-    made: str,
-    annotations: Path | None,
-    metrics: MetricOptions,
-    run: options.RunOptions,
-    arguments: dict[str, Any],
+    work: Callable[..., ScoringSummary], data: str, scoring: ScoringOptions, arguments: dict[str, Any], *, kind: str
 ) -> None:
     """Scores or reranks on this machine, and says what was done.
 
     Args:
-        work: `score_dataset` or `rerank_dataset`, which takes `arguments`, too.
-        data, output: "-" is a pipe.
-        made: part of the name of an output that is not named: "scores" or "ranked".
+        work: `score_dataset` or `rerank_dataset`, which takes `arguments`.
+        data: a path, or "-" for a pipe.
+        kind: part of the name of an output that is not named: "scores" or "ranked".
     """
-    sources = metrics.chosen()
+    output, quiet = scoring.output, scoring.quiet
+    sources = scoring.sources()
     try:
-        with _files(data, output, made) as (data_file, output_file):
+        with _files(data, output, kind) as (data_file, output_file):
             arguments |= {"data": data_file, "output": output_file}
-            if data == "-" and arguments["image_root"] is None:
-                arguments["image_root"] = "."
-            if annotations is not None:
+            if data == "-":
+                arguments.setdefault("image_root", ".")
+            if scoring.annotations is not None:
                 from reward.scoring.readers import open_source
 
-                arguments["data"] = open_source(data_file, split=arguments.pop("split"), annotations=annotations)
-            summary = work(scorer=sources, overwrite=run.overwrite, progress=not run.quiet, **arguments)
+                split = arguments.pop("split", None)
+                arguments["data"] = open_source(data_file, split=split, annotations=scoring.annotations)
+            summary = work(scorer=sources, **arguments)
     finally:
-        print_usage([usage for source in sources for usage in source.usages], quiet=run.quiet)
+        print_usage([usage for source in sources for usage in source.usages], quiet=quiet)
     if output == "-" or (output is None and data == "-"):
         summary = replace(summary, output=Path("-"))
-    done = "scored" if made == "scores" else "reranked"
-    if arguments["drop_images"] and not run.quiet:
+    if scoring.drop_images and not quiet:
         console(stderr=True).print("pictures inside the data are left out of the output (--drop-images)")
-    print_summary(summary, quiet=run.quiet, what=done, shows_rows=output is None and data != "-")
+    done = "scored" if kind == "scores" else "reranked"
+    print_summary(summary, quiet=quiet, what=done, shows_rows=output is None and data != "-")
 
 
 @contextmanager
-def _files(data: str, output: str | None, made: str) -> Iterator[tuple[str, str | Path]]:
+def _files(data: str, output: str | None, kind: str) -> Iterator[tuple[str, str | Path]]:
     """The files that are read and written; where a pipe is read or written, one of them is temporary.
 
     All lines of a pipe are read first, and the rows are written once all are scored, so that everything holds that
@@ -264,7 +348,7 @@ def _files(data: str, output: str | None, made: str) -> Iterator[tuple[str, str 
     if data != "-" and output != "-":
         from reward.scoring.writers import output_beside
 
-        yield data, output_beside(data, made) if output is None else output
+        yield data, output_beside(data, kind) if output is None else output
         return
     with TemporaryDirectory() as folder:
         if data == "-":

@@ -8,15 +8,18 @@ from typing import Annotated
 
 import typer
 
-from reward.cli import terminal
-from reward.cli.chosen import MetricOptions
-from reward.cli.options import Dtype
+from reward.cli import options, terminal
 
 TOKEN = "CAPREWARD_TOKEN"
 
 
+@options.describe(
+    "metric set host port image-root devices dtype batch-size batch-requests batch-wait timeout max-body "
+    "max-candidates max-waiting drain",
+    synonyms={"--api-key --token": "CAPREWARD_TOKEN=TOKEN before the command", "--workers": "--devices"},
+)
 def serve(
-    metrics: MetricOptions,
+    metrics: options.MetricOptions,
     host: Annotated[
         str, typer.Option(help="127.0.0.1, localhost and ::1 are this machine only; 0.0.0.0 and :: are all networks.")
     ] = "127.0.0.1",
@@ -31,7 +34,7 @@ def serve(
             "--port on."
         ),
     ] = "auto",
-    dtype: Dtype = None,
+    dtype: options.Dtype = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="Most captions of a forward pass.")] = None,
     batch_requests: Annotated[int, typer.Option(min=1, help="Most requests scored together; 1 joins none.")] = 128,
     batch_wait: Annotated[float, typer.Option(help="Milliseconds that a request waits for others to join.")] = 5.0,
@@ -65,7 +68,7 @@ def serve(
     from reward.service.settings import ServiceSettings
 
     settings = ServiceSettings(
-        metrics=tuple(metrics.chosen()),
+        metrics=tuple(metrics.sources()),
         host=host,
         port=port,
         token=os.environ.get(TOKEN) or None,
@@ -89,12 +92,12 @@ def serve(
     require("uvicorn", extra="serve", purpose="capreward serve")
     from reward.service.processes import serve as serve_all
 
-    names = ", ".join(each.name for each in settings.metrics)
-    place = f"[{host}]" if ":" in host else host
-    addresses = ",".join(f"http://{place}:{port}" for _, port in settings.places())
+    names = ", ".join(metric.name for metric in settings.metrics)
+    url_host = f"[{host}]" if ":" in host else host  # of IPv6
+    addresses = ",".join(f"http://{url_host}:{port}" for _, port in settings.places())
     terminal.console(stderr=True).print(
         f"starting {names} at {addresses}; /health answers 200 when it is ready (Ctrl-C stops)"
     )
-    if any(each.knows_drawings_only for each in settings.metrics):
+    if any(metric.knows_drawings_only for metric in settings.metrics):
         warn_embedded()  # here, once for all processes
     serve_all(settings)

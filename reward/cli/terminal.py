@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # Control characters but line breaks and tabs, and the marks that turn the direction of writing: with them the content
 # of a file or the answer of a server could move the cursor, set colours, or show other text than it holds.
 _STEERING = [*range(9), *range(11, 32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
-_SHOWN = {code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" for code in _STEERING}
+_VISIBLE = {code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" for code in _STEERING}
 _IN_JSON = {code: f"\\u{code:04x}" for code in _STEERING}
 
 
@@ -26,7 +26,7 @@ def plain(text: str) -> str:
         >>> print(plain("\x1b[2Jgone"))
         \x1b[2Jgone
     """
-    return text.translate(_SHOWN)
+    return text.translate(_VISIBLE)
 
 
 def console(*, stderr: bool) -> Any:
@@ -53,7 +53,7 @@ def print_json(value: Any) -> None:
 def warnings_in_one_line() -> Iterator[None]:
     """Prints warnings as `warning: ...`, without the place in the code that they come from."""
 
-    def show(message: Warning | str, *details: Any, **more: Any) -> None:
+    def show(message: Warning | str, *details: Any, **keywords: Any) -> None:
         print(f"warning: {plain(str(message))}", file=sys.stderr)
 
     with warnings.catch_warnings():
@@ -86,8 +86,9 @@ def print_table(
         table = Table(title=named or None, title_justify="left")
         for column in columns:
             table.add_column(heads[column], justify="right" if column else "left", no_wrap=True)
-        for place, row in enumerate(rows):
-            table.add_row(*(row[column] for column in columns), style="bold" if place == best else None)
+        for index, row in enumerate(rows):
+            cells = [row[column] for column in columns]
+            table.add_row(*cells, style="bold" if index == best else None)
         out.width = max(out.width, out.measure(table, options=out.options.update(width=10_000)).maximum)
         out.print(table)
 

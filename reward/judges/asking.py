@@ -12,7 +12,8 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-_metric: ContextVar[str] = ContextVar("metric", default="")
+# The metric for which judges are asked, for what they say of their waits; see `asking_for`.
+ASKING_METRIC: ContextVar[str] = ContextVar("metric", default="")
 
 
 class Stopped(Exception):
@@ -20,12 +21,7 @@ class Stopped(Exception):
 
 
 class Twins(Generic[T]):
-    """Equal questions that are asked at the same time are asked once.
-
-    Example:
-        >>> Twins().once("key", lambda: "4")
-        ('4', False)
-    """
+    """Equal questions that are asked at the same time are asked once."""
 
     def __init__(self) -> None:
         self._pending: dict[str, Future[T]] = {}  # what a thread is asking for
@@ -42,6 +38,7 @@ class Twins(Generic[T]):
             pending = self._pending.setdefault(key, ours)
             if pending is ours:
                 break
+            # A call that was given up, as by Ctrl-C, leaves its question to whoever waits for it.
             with suppress(Stopped):
                 return pending.result(), True
         try:
@@ -80,20 +77,9 @@ def start_thread(work: Callable[[], None]) -> threading.Thread:
 
 @contextmanager
 def asking_for(metric: str) -> Iterator[None]:
-    """Names the metric for which judges are asked inside the block, for what they say of their waits.
-
-    Example:
-        >>> with asking_for("fleur"):
-        ...     metric_that_asks()
-        'fleur'
-    """
-    token = _metric.set(metric)
+    """Names the metric for which judges are asked inside the block."""
+    token = ASKING_METRIC.set(metric)
     try:
         yield
     finally:
-        _metric.reset(token)
-
-
-def metric_that_asks() -> str:
-    """The name of the metric for which judges are asked now, empty outside of `asking_for`."""
-    return _metric.get()
+        ASKING_METRIC.reset(token)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 LEAST_MASS = 0.01  # with less probability on all the tokens that are read, the judge meant another answer
 PROBABILITIES, TEXT = "probabilities", "text"  # the ways of reading answers: token by token, or as what is written
+NO_PROBABILITIES = "the judge gave no log probabilities"  # the reason of a question that has none
 
 
 class NoProbabilities(JudgeError):
@@ -132,12 +133,7 @@ class Usage:
 
     @property
     def readings(self) -> dict[str, int]:
-        """How many answers were read in which way.
-
-        Example:
-            >>> Usage(by_text=3).readings
-            {'probabilities': 0, 'text': 3}
-        """
+        """How many answers were read in which way."""
         return {PROBABILITIES: self.by_probabilities, TEXT: self.by_text}
 
 
@@ -238,38 +234,6 @@ def answer_mass(logprobs: Mapping[str, float], answers: Sequence[str]) -> list[f
     return list(masses.values())
 
 
-def answer_mass_after_blanks(answer: Answer, answers: Sequence[str]) -> tuple[list[float], float]:
-    """Probability of each answer as the first of the tokens written that is not white space.
-
-    Where a token of white space was written, its probability times that of the answers after it is added.
-
-    Returns:
-        Probabilities of the answers; and that of white space that was not written, after which they are unknown.
-
-    Example:
-        >>> answer = Answer("4", ("", "4"), ({"": math.log(0.9), "5": math.log(0.1)}, {"4": math.log(0.5)}))
-        >>> [round(mass, 4) for mass in answer_mass_after_blanks(answer, ["4", "5"])[0]]
-        [0.45, 0.1]
-    """
-    # Each position has the probabilities of what follows the white space that was written before it.
-    masses = [0.0] * len(answers)
-    reached = 1.0  # probability of the white space written so far
-    unknown = 0.0
-    last = len(answer.tokens) - 1
-    for index, (token, logprobs) in enumerate(zip(answer.tokens, answer.logprobs, strict=True)):
-        for number, mass in enumerate(answer_mass(logprobs, answers)):
-            masses[number] += reached * mass
-        (blank,) = answer_mass(logprobs, [""])
-        followed = 0.0
-        if index < last and not token_text(token):
-            followed = math.exp(logprobs.get(token, -math.inf))
-        unknown += reached * (blank - followed)
-        reached *= followed
-        if not reached:
-            break
-    return masses, unknown
-
-
 def check_asked(questions: Sequence[Question], answers: Sequence[str] = ("any",)) -> None:
     """Raises unless every item is a Question, and answers are different tokens without white space around them."""
     for index, question in enumerate(questions):
@@ -319,25 +283,22 @@ def weigh_answers(
 
 
 def read_each(
-    method: Callable[..., Any], questions: Sequence[Question], read: Callable[[Any], T | str], **options: Any
+    judge: Judge, questions: Sequence[Question], read: Callable[[Any], T | str], **options: Any
 ) -> list[T | str]:
-    """What `read` makes of each answer of a judge, or the reason why there is no answer.
+    """What `read` makes of each answer that a judge writes, or the reason why there is no answer.
 
     Args:
-        method: `generate` of the judge.
+        judge: is asked to `generate`.
         questions: see Judge.
         read: gives what an answer says, or a text that says why it says nothing.
-        options: of the method.
+        options: of `generate`.
     """
-    # The usage is that of the judge to which the method is bound.
-    answers, failures = ask(method, questions, **options)
-    judge: Any = getattr(method, "__self__", None)
-    if judge is not None:
-        count = len(questions) - len(failures)
-        if options.get("top_logprobs"):
-            judge.usage.by_probabilities += count
-        else:
-            judge.usage.by_text += count
+    answers, failures = ask(judge.generate, questions, **options)
+    count = len(questions) - len(failures)
+    if options.get("top_logprobs"):
+        judge.usage.by_probabilities += count
+    else:
+        judge.usage.by_text += count
     results: list[T | str] = []
     for row, answer in enumerate(answers):
         results.append(failures[row] if row in failures else read(answer))
@@ -345,23 +306,32 @@ def read_each(
 
 
 def answered(results: Any, failures: Mapping[int, str]) -> Any:
-    """The results of a call, where no question failed.
-
-    Raises:
-        JudgeError: some did.
-    """
+    """The results of a call; raises JudgeError with the failures where there are some."""
     if failures:
         raise JudgeError.of(failures, results)
     return results
 
 
-def image_keys(questions: Sequence[Question]) -> tuple[list[str | None], dict[int, str]]:
-    """Content hash of each question's image, None without; and {row: reason} of images that cannot be read.
+def table_of(results: Sequence[Sequence[float] | str], columns: int) -> np.ndarray:
+    """The array (N, columns) of rows of numbers, where each is one.
 
-    Example:
-        >>> image_keys([Question("Is this English?")])
-        ([None], {})
+    Raises:
+        JudgeError: with `failures`, results that are a reason in place of numbers.
     """
+    import numpy as np
+
+    table = np.full((len(results), columns), np.nan)
+    failures: dict[int, str] = {}
+    for row, result in enumerate(results):
+        if isinstance(result, str):
+            failures[row] = result
+        else:
+            table[row] = result
+    return answered(table, failures)
+
+
+def image_keys(questions: Sequence[Question]) -> tuple[list[str | None], dict[int, str]]:
+    """Content hash of each question's image, None without; and {row: reason} of images that cannot be read."""
     keys: list[str | None] = [None] * len(questions)
     failures: dict[int, str] = {}
     hashes: dict[int, str] = {}  # by object: the members of a group often carry one and the same

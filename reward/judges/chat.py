@@ -7,18 +7,18 @@ import hashlib
 import json
 import math
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import BytesIO
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from reward.data.images import load_image
 from reward.errors import JudgeError
 from reward.http_client import GarbledReply, UnusableReply
 from reward.judges.base import Answer, Question
-from reward.judges.readings import find_answer
-from reward.judges.replies import token_index
 
 if TYPE_CHECKING:
     from reward.data.samples import ImageLike
@@ -77,7 +77,6 @@ class ChatRequest:
         fields: of the request, such as `max_tokens`.
         top: how many alternatives of each token; 0 for the tokens alone, None for no log probabilities.
         check: says why the log probabilities of an answer cannot be used, None where they can.
-        metric: that asks, for what is said of waits.
     """
 
     question: Question
@@ -85,7 +84,6 @@ class ChatRequest:
     fields: Mapping[str, Any]
     top: int | None = None
     check: Callable[[Answer], str | None] = lambda answer: None
-    metric: str = ""
 
 
 def data_url(image: ImageLike) -> str:
@@ -93,11 +91,6 @@ def data_url(image: ImageLike) -> str:
 
     Raises:
         ImageError: it cannot be read.
-
-    Example:
-        >>> from PIL import Image
-        >>> data_url(Image.new("RGB", (2, 2)))[:30]
-        'data:image/png;base64,iVBORw0K'
     """
     # A large PNG takes longer to send than a model takes to answer.
     picture = load_image(image)
@@ -131,20 +124,6 @@ def request_key(question: Question, image_key: str | None, settings: Mapping[str
     if question.temperature:
         content["sampled"] = [question.temperature, question.seed]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def is_same_model(asked: str, told: str) -> bool:
-    """Whether two names are of one model: they differ at most in case, in folders before it, or in a date or version.
-
-    A name that is longer in other ways is another model's: a quantised or a smaller one.
-
-    Example:
-        >>> is_same_model("gpt-4o", "gpt-4o-2024-08-06"), is_same_model("gpt-4o", "gpt-4o-mini")
-        (True, False)
-    """
-    short, long = sorted((asked.casefold(), told.casefold()), key=len)
-    dated = re.fullmatch(re.escape(short) + r"(:latest|-latest|[-@]\d{3,4}(-?\d\d-?\d\d)?)", long)
-    return short == long or long.endswith(f"/{short}") or dated is not None
 
 
 def reply_of_stream(text: str) -> Any:
@@ -230,17 +209,6 @@ def _why_no_answer(choice: dict[str, Any]) -> str | None:
     return None
 
 
-def lone_answer(answer: Answer, words: Sequence[str]) -> str | None:
-    """Says that no alternatives are listed of the token that gives the answer, one of some words."""
-    word = find_answer(answer.text, words)
-    if isinstance(word, str):
-        return None
-    index = token_index(answer, word.start)
-    if index is None or len(answer.logprobs[index]) > 1:
-        return None
-    return f"the server lists no alternatives of the answer {word.text!r}"
-
-
 def _text_of(message: dict[str, Any]) -> Any:
     """The text of a message, whose content may be one or several parts."""
     content = message.get("content") or ""
@@ -252,27 +220,26 @@ def _text_of(message: dict[str, Any]) -> Any:
 
 def _read_choice(choice: dict[str, Any], top: int | None) -> Answer:
     """The answer in a choice that holds one."""
+    text = _text_of(choice["message"])
+    if not isinstance(text, str):
+        raise UnusableReply(f"the content of the server's reply must be text, got {type(text).__name__}")
     try:
         positions = (choice.get("logprobs") or {}).get("content") or []
         if top is None:
             positions = []
+        tokens = tuple(position["token"] for position in positions)
         listed = [_listed(position, bool(top)) for position in positions]
-        answer = Answer(
-            text=_text_of(choice["message"]),
-            tokens=tuple(position["token"] for position in positions),
-            logprobs=tuple(_added_up(pairs) for pairs in listed),
-            truncated=choice["finish_reason"].casefold() in _CUT_SHORT,
-        )
+        logprobs = tuple(map(_added_up, listed))
         spellings = _spellings(positions)
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise OddProbabilities(f"the log probabilities of the server's reply cannot be read ({error})") from None
-    check_answer(answer)
-    if not answer.tokens:
+    answer = Answer(text, tokens, logprobs, truncated=choice["finish_reason"].casefold() in _CUT_SHORT)
+    if not tokens:
         return answer
     if top is not None and top > 1:
-        if max(len(pairs) for pairs in listed) < 2:
+        if max(map(len, listed)) < 2:
             raise OddProbabilities(f"the server lists no alternatives of its tokens, of {top} that were asked for")
-        if all(_is_one_hot(logprobs) for logprobs in answer.logprobs):
+        if all(_is_one_hot(alternatives) for alternatives in logprobs):
             raise OddProbabilities("the server's log probabilities are those after sampling: all but one are 0")
     return _aligned(answer, spellings)
 
@@ -291,13 +258,17 @@ def _listed(position: dict[str, Any], has_others: bool) -> list[tuple[str, float
 def _added_up(pairs: Sequence[tuple[str, float]]) -> dict[str, float]:
     """{token text: log probability}; tokens of equal text, such as a digit and its byte, are added up."""
     logprobs: dict[str, float] = {}
-    for token, logprob in pairs:
-        _check_logprob(logprob)
-        lower, higher = sorted((logprobs.get(token, -math.inf), float(logprob)))
+    for text, logprob in pairs:
+        if not isinstance(text, str):
+            raise UnusableReply(f"a token of the server's reply must be text, got {text!r:.40}")
+        is_number = isinstance(logprob, int | float) and not isinstance(logprob, bool)
+        if not is_number or not logprob <= _ROUNDING:  # NaN is not, either
+            raise OddProbabilities(f"the server's reply has the log probability {logprob!r:.40}")
         # Probabilities are added as logarithms, since very small ones would become 0.
-        logprobs[token] = higher
-        if lower > -math.inf:
-            logprobs[token] += math.log1p(math.exp(lower - higher))
+        logprobs[text] = float(np.logaddexp(logprobs.get(text, -math.inf), logprob))
+    total = math.fsum(map(math.exp, logprobs.values()))
+    if total > 1 + _ROUNDING:
+        raise UnusableReply(f"probabilities of one token in the server's reply add up to {total:.4g}")
     return logprobs
 
 
@@ -306,7 +277,7 @@ def _spellings(positions: Sequence[dict[str, Any]]) -> list[bytes]:
     # Texts of tokens hold "\\xc3" or a sign for half a character; the bytes are exact.
     codes: list[Any] = [position.get("bytes") for position in positions]
     if None in codes:
-        return [str(position["token"]).encode() for position in positions]
+        return [position["token"].encode() for position in positions]
     return [bytes(code) for code in codes]
 
 
@@ -327,8 +298,7 @@ def _aligned(answer: Answer, spellings: Sequence[bytes]) -> Answer:
     """
     text = _compact(answer.text)
     spelled = _compact(b"".join(spellings).decode(errors="replace"))
-    ascii_length = min(_ascii_length(text), _ascii_length(spelled))
-    if text[:ascii_length] == spelled[:ascii_length]:
+    if _agree(text, spelled):
         return answer
     # Reasoning stands before the answer, so the answer's tokens are looked for from the end.
     for start in range(len(spellings) - 1, 0, -1):
@@ -340,12 +310,14 @@ def _aligned(answer: Answer, spellings: Sequence[bytes]) -> Answer:
     raise UnusableReply(f"the tokens of the server's reply spell {spelled!r:.40}, but its text is {text!r:.40}")
 
 
-def _ascii_length(text: str) -> int:
-    """How many characters stand before the first that is not ASCII; more than any text has where all are."""
-    for index, character in enumerate(text):
-        if not character.isascii():
-            return index
-    return sys.maxsize
+def _agree(text: str, spelled: str) -> bool:
+    """Whether two texts are equal up to the first character that is not ASCII."""
+    for one, other in zip_longest(text, spelled, fillvalue=""):
+        if not f"{one}{other}".isascii():
+            return True
+        if one != other:
+            return False
+    return True
 
 
 def _compact(text: str) -> str:
@@ -353,46 +325,12 @@ def _compact(text: str) -> str:
     return re.sub(r"<[|\uff5c/\w][^<>\s]*>|[\s\u2581\u0120\u010a]", "", text)
 
 
-def check_answer(answer: Answer) -> None:
-    """Raises UnusableReply unless an answer is one that can be read and kept.
-
-    Texts must be strings, and log probabilities numbers that are not above 0 and add up to 1 at most.
-
-    Example:
-        >>> check_answer(Answer("5", ("5",), ({"5": 1e6},)))
-        Traceback (most recent call last):
-        reward.judges.chat.OddProbabilities: the server's reply has the log probability 1000000.0
-    """
-    if not isinstance(answer.text, str):
-        raise UnusableReply(f"the content of the server's reply must be text, got {type(answer.text).__name__}")
-    for token, logprobs in zip(answer.tokens, answer.logprobs, strict=True):
-        for text in (token, *logprobs):
-            if not isinstance(text, str):
-                raise UnusableReply(f"a token of the server's reply must be text, got {text!r:.40}")
-        for logprob in logprobs.values():
-            _check_logprob(logprob)
-        total = math.fsum(map(math.exp, logprobs.values()))
-        if total > 1 + _ROUNDING:
-            raise UnusableReply(f"probabilities of one token in the server's reply add up to {total:.4g}")
-
-
-def _check_logprob(logprob: Any) -> None:
-    is_number = isinstance(logprob, int | float) and not isinstance(logprob, bool)
-    if not is_number or not logprob <= _ROUNDING:  # NaN is not, either
-        raise OddProbabilities(f"the server's reply has the log probability {logprob!r:.40}")
-
-
 def read_bill(reply: dict[str, Any]) -> tuple[int, int]:
-    """Tokens read and tokens written, 0 where the server does not say, or says what is no number of tokens.
-
-    A bill that cannot be read is no reason to throw away what was paid for.
-    """
+    """Tokens read and tokens written, 0 where the server does not say, or says what is no number of tokens."""
     usage = reply.get("usage")
-    counts: list[int] = []
-    for name in ("prompt_tokens", "completion_tokens"):
+    counts = [0, 0]
+    for index, name in enumerate(("prompt_tokens", "completion_tokens")):
         count = usage.get(name) if isinstance(usage, dict) else None
         if type(count) is int and count >= 0:
-            counts.append(count)
-        else:
-            counts.append(0)
+            counts[index] = count
     return counts[0], counts[1]

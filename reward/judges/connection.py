@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -24,7 +25,6 @@ from reward.judges.chat import (
     Unanswered,
     chat_messages,
     data_url,
-    is_same_model,
     read_bill,
     read_reply,
     reply_of_stream,
@@ -43,7 +43,7 @@ _URLS_KEPT = 16
 _PROBE = "This is a test. " * 25  # each word is at least one token
 _LEAST_LOST = 75  # tokens: more than the system message that some templates make up where none is given
 _TRIES_OF_PROBABILITIES = 3  # of a reply whose log probabilities cannot be used
-NO_PROBABILITIES = (
+_NO_PROBABILITIES = (
     "the server gave no log probabilities; start it with them (vLLM: --max-logprobs 20), or use a server and a model "
     "that have them (transformers serve has none)"
 )
@@ -69,12 +69,13 @@ class Connection:
         self._other_models: set[str] = set()  # that answered
         self._quiet_until = 0.0  # on the clock of `time.monotonic`: waits before are no warnings
 
-    def ask(self, request: ChatRequest, stop: threading.Event) -> list[Answer]:
+    def ask(self, request: ChatRequest, stop: threading.Event, metric: str = "") -> list[Answer]:
         """The answers in the choices of the server's reply.
 
         Args:
             request: what is asked.
             stop: ends the waiting between tries.
+            metric: that asks, for what is said of waits.
 
         Raises:
             Refused: this question will not be answered.
@@ -85,8 +86,8 @@ class Connection:
         """
         question = request.question
         subject = f"{question.text[:60]!r}..."
-        if request.metric:
-            subject = f"{request.metric}: {subject}"
+        if metric:
+            subject = f"{metric}: {subject}"
         with_system = question.system is None or self._takes_system(stop, subject)
         messages = chat_messages(question, self._url(question, request.image_key), with_system=with_system)
         fields = {**request.fields, "messages": messages}
@@ -114,7 +115,7 @@ class Connection:
             if problem is not None:
                 raise OddProbabilities(problem)
         if self._judge.settle(PROBABILITIES) != PROBABILITIES:
-            raise NoProbabilities(NO_PROBABILITIES)
+            raise NoProbabilities(_NO_PROBABILITIES)
         return answers
 
     def _complete(self, fields: dict[str, Any], read: Callable[[Any], T], stop: threading.Event, subject: str) -> T:
@@ -178,23 +179,15 @@ class Connection:
         return answer
 
     def _check_hope(self, problem: Exception, odd_replies: int) -> None:
-        """Raises if another try is of no use; see `ask`.
-
-        Args:
-            problem: of the last try.
-            odd_replies: how many replies to this question had log probabilities that could not be used, or none.
-        """
+        """Raises if another try is of no use; `odd_replies` to this question had no probabilities that can be used."""
         reason = self.endpoint.reason(problem)
         is_last = odd_replies >= _TRIES_OF_PROBABILITIES
         if isinstance(problem, MissingProbabilities):
             if is_last and self._judge.settle(TEXT) == TEXT:
-                raise NoProbabilities(NO_PROBABILITIES)
-            if is_last:
-                raise Refused(reason)
+                raise NoProbabilities(_NO_PROBABILITIES)
         elif isinstance(problem, OddProbabilities):
-            if is_last or odd_replies > self._judge.retries:
-                raise Refused(reason)
-        elif isinstance(problem, UnusableReply):
+            is_last = is_last or odd_replies > self._judge.retries
+        if isinstance(problem, UnusableReply) and (is_last or not isinstance(problem, OddProbabilities)):
             raise Refused(reason)
         self.endpoint.check_hope(problem)
 
@@ -230,32 +223,37 @@ class Connection:
         tokens. True also where it does not count.
         """
         with self._probing:
-            if self._hears_system is None:
-                in_turn = self._tokens_of_probe(False, stop, subject)
-                as_system = self._tokens_of_probe(True, stop, subject)
-                self._hears_system = as_system is not None and (in_turn or 0) - as_system < _LEAST_LOST
+            if self._hears_system is not None:
+                return self._hears_system
+            counts: list[int | None] = []
+            for with_system in (False, True):
+                # A beginning of its own: a server may leave out of the bill what it has from an earlier request.
+                question = Question("Hello.", system=f"{uuid4().hex} {_PROBE}")
+                messages = chat_messages(question, None, with_system=with_system)
+                request = {"max_tokens": 1, "temperature": 0.0, "messages": messages}
+                try:
+                    counts.append(self._complete(request, lambda reply: read_bill(reply)[0], stop, subject))
+                except Refused:
+                    counts.append(None)
+            in_turn, as_system = counts
+            self._hears_system = as_system is not None and (in_turn or 0) - as_system < _LEAST_LOST
             return self._hears_system
 
-    def _tokens_of_probe(self, with_system: bool, stop: threading.Event, subject: str) -> int | None:
-        """How many tokens the server read, None where it refuses to answer."""
-        # A beginning of its own: a server may leave out of the bill what it still has from an earlier request.
-        probe = f"{uuid4().hex} {_PROBE}"
-        messages = chat_messages(Question("Hello.", system=probe), None, with_system=with_system)
-        request = {"max_tokens": 1, "temperature": 0.0, "messages": messages}
-        try:
-            return self._complete(request, lambda reply: read_bill(reply)[0], stop, subject)
-        except Refused:
-            return None
-
     def _compare_names(self, name: Any) -> None:
-        """Warns of each other model that answers, once."""
+        """Warns of each other model that answers, once.
+
+        Names of one model differ at most in case, in folders before it, or in a date or version. One that is longer in
+        other ways is of a quantised or a smaller model.
+        """
         name = self.endpoint.without_key(str(name or ""))
-        if not name or name in self._other_models or is_same_model(self._judge.model, name):
+        short, long = sorted((self._judge.model.casefold(), name.casefold()), key=len)
+        dated = re.fullmatch(re.escape(short) + r"(:latest|-latest|[-@]\d{3,4}(-?\d\d-?\d\d)?)", long)
+        is_same = short == long or long.endswith(f"/{short}") or dated is not None
+        if not name or is_same or name in self._other_models:
             return
         self._other_models.add(name)
         logger.warning(
-            "%r was asked for, and %r answers, by its own word: check that it is the model you mean. llama.cpp answers "
-            "whatever name it is asked for.",
+            "%r was asked for, and %r answers, by its own word: check that it is the model you mean",
             self._judge.model,
             name,
         )

@@ -46,6 +46,7 @@ class Endpoint:
         judge: has the settings.
 
     Attributes:
+        client: of the package openai.
         address: where requests go.
         place: the address for messages.
     """
@@ -58,14 +59,14 @@ class Endpoint:
         # A redirect would send the question and its picture to another host, and no proxy can reach our own machine.
         client = _Client(follow_redirects=False, trust_env=not is_here)
         client.seconds = judge.timeout
-        self._client = openai.OpenAI(
+        self.client = openai.OpenAI(
             api_key=self._key or "none",  # the client requires one, even for a server without keys
             base_url=judge.base_url,
             timeout=judge.timeout,
             max_retries=0,  # our retries also cover garbled replies, and end when the server is down
             http_client=client,
         )
-        self.address = str(self._client.base_url)
+        self.address = str(self.client.base_url)
         # The address may come from the environment, with a user and a password.
         parts = urlsplit(self.address)
         self.place = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
@@ -73,15 +74,12 @@ class Endpoint:
         self._length_field = "max_tokens"
         self._most_alternatives = 1_000  # until the server says that it allows fewer
 
-    def close(self) -> None:
-        """Closes it for good."""
-        self._client.close()
-
     def post(self, request: dict[str, Any]) -> Any:
         """One request, in the words that the server takes, which are kept from then on.
 
         Newer servers refuse `max_tokens` for `max_completion_tokens`, and some allow fewer alternatives.
         """
+        # Each refusal takes one thing away that was asked for, so this ends.
         while True:
             body = {"model": self._judge.model, **request, **self._judge.extra_body}
             if "max_tokens" in body:
@@ -89,23 +87,21 @@ class Endpoint:
             if "top_logprobs" in body:
                 body["top_logprobs"] = min(body["top_logprobs"], self._most_alternatives)
             try:
-                return self._client.post("/chat/completions", cast_to=object, body=body)
+                return self.client.post("/chat/completions", cast_to=object, body=body)
             except openai.BadRequestError as error:
                 message = str(error)
                 if "max_tokens" in body and "max_tokens" in message:
                     self._length_field = "max_completion_tokens"
                 elif "logprobs" in message and body.get("top_logprobs", 0) > _FEW_ALTERNATIVES:
-                    self._most_alternatives = _allowed_alternatives(message, body["top_logprobs"])
+                    numbers = [int(number) for number in re.findall(r"\b\d{1,2}\b", message)]
+                    allowed = [number for number in numbers if 1 < number < body["top_logprobs"]]
+                    self._most_alternatives = max(allowed, default=_FEW_ALTERNATIVES)
                 else:
                     raise
 
     def models(self) -> list[str]:
-        """The models that the server lists, none if it keeps no list. Waits while it says that it is not ready (503).
-
-        Raises:
-            JudgeError: no server is there, it is still not ready, or it refuses the key.
-        """
-        client = self._client.with_options(timeout=min(_PATIENCE_AT_FIRST, self._judge.timeout))
+        """See `ServerJudge.models`. Waits while the server says that it is not ready (503)."""
+        client = self.client.with_options(timeout=min(_PATIENCE_AT_FIRST, self._judge.timeout))
         deadline = time.monotonic() + _PATIENCE_WITH_LOADING
         warning_at = time.monotonic() + _WARNING_INTERVAL
         while True:
@@ -113,8 +109,8 @@ class Endpoint:
                 reply: Any = client.get("/models", cast_to=object)
                 return [str(model["id"]) for model in reply["data"]]
             except openai.APIConnectionError as error:
-                advice = "Start it, or check the address, which mostly ends in /v1"
-                problem = f"no server can be asked at {self.place}: {self.reason(error)}. {advice}"
+                advice = "start it, or check the address, which mostly ends in /v1"
+                problem = f"no server can be asked at {self.place}: {self.reason(error)}; {advice}"
                 break
             except openai.APIStatusError as error:
                 if error.status_code in (401, 403):
@@ -134,12 +130,9 @@ class Endpoint:
         raise JudgeError(problem)  # outside of `except`: the client's error, which holds the key, must not be chained
 
     def check_hope(self, problem: Exception) -> None:
-        """Raises if another try is of no use.
+        """Raises if another try is of no use: JudgeError where all questions are refused, Refused where this one is.
 
-        Raises:
-            Refused: the question is refused.
-            Unanswered: perhaps the question is refused, or all questions are.
-            JudgeError: all questions are.
+        Unanswered is raised where it may be either.
         """
         if not isinstance(problem, openai.APIStatusError):
             return
@@ -188,7 +181,7 @@ class Endpoint:
         return self.without_key(text)
 
     def without_key(self, text: str) -> str:
-        """What a server said, in one line and without the key, which some repeat."""
+        """What a server said, in one line and without the key."""
         return printable(text, self._key)
 
 
@@ -214,10 +207,3 @@ def _proxy_for(address: str) -> str | None:
     proxies = getproxies()
     proxy = proxies.get(url.scheme) or proxies.get("all")
     return None if proxy is None else proxy.rpartition("@")[2]
-
-
-def _allowed_alternatives(message: str, wanted: int) -> int:
-    """How many alternatives a server allows, by the message with which it refuses more."""
-    numbers = [int(number) for number in re.findall(r"\b\d{1,2}\b", message)]
-    allowed = [number for number in numbers if 1 < number < wanted]
-    return max(allowed, default=_FEW_ALTERNATIVES)

@@ -14,7 +14,7 @@ import torch
 from reward.checkpoints.fingerprint_objects import fingerprint_object
 from reward.checkpoints.folders import unsharded_loading
 from reward.errors import JudgeError
-from reward.judges.base import Answer, Question, Usage, answered, check_asked, image_keys
+from reward.judges.base import Answer, Question, Usage, answered, check_asked, image_keys, table_of
 from reward.judges.loading import load_parts
 from reward.judges.prefixes import PromptReader, State
 from reward.judges.prompts import Prompt, PromptWriter
@@ -138,11 +138,7 @@ class LocalJudge:
         check_asked(questions, answers)
         ids = self.writer.answer_ids(answers)
         results, failures = self._ask(questions, lambda state, prompts: self._answer_masses(state, ids))
-        table = np.full((len(questions), len(answers)), np.nan)
-        for row, masses in enumerate(results):
-            if row not in failures:
-                table[row] = masses
-        return answered(table, failures)
+        return table_of([failures.get(row, masses) for row, masses in enumerate(results)], len(answers))
 
     def weigh(self, questions: Sequence[Question], words: Sequence[str]) -> np.ndarray:
         """Probabilities (N, len(words)) where the replies give their answers, see `weigh_answers`.
@@ -168,7 +164,7 @@ class LocalJudge:
 
         results, failures = self._ask(questions, use)
         replies: list[Answer | None] = [None] * len(questions)
-        first: list[Sequence[float]] = [()] * len(questions)
+        first: list[Any] = [()] * len(questions)
         for row, result in enumerate(results):
             if result is not None:
                 first[row], replies[row] = result

@@ -169,9 +169,10 @@ class PairwiseJudge:
         results: list[Verdict] = []
         for verdict in verdicts:
             if verdict is None:
-                a_first = next(opinions)
-                b_first = next(opinions) if self.both_orders else None
-                verdict = _verdict(a_first, b_first)
+                orders = [next(opinions) for _ in range(1 + self.both_orders)]
+                # If either order failed, there is no verdict: the other alone would let the position decide.
+                failed = [opinion for opinion in orders if isinstance(opinion, Verdict)]
+                verdict = failed[0] if failed else combine(*orders)  # type: ignore[arg-type]
             results.append(verdict)
         return results
 
@@ -182,22 +183,17 @@ class PairwiseJudge:
     def _opinions(self, questions: Sequence[Question]) -> list[Opinion | Verdict]:
         """An opinion a question, or a verdict that says why there is none."""
         answers: Any
-        opinion_of: Any
         if self.reasons:
             answers, failures = ask(self.judge.generate, questions, max_new_tokens=self.max_new_tokens)
-            opinion_of = self._opinion_of_reply
         else:
             answers, failures = weigh_answers(self.judge, questions, self.prompt.answers)
-            opinion_of = self._opinion_of_masses
         opinions: list[Opinion | Verdict] = []
         for row, answer in enumerate(answers):
             if row in failures:
                 opinions.append(Verdict(None, error=failures[row], unanswered=True))
                 continue
-            opinion = opinion_of(answer)
-            if isinstance(opinion, str):
-                opinion = Verdict(None, error=opinion)
-            opinions.append(opinion)
+            opinion = self._opinion_of_reply(answer) if self.reasons else self._opinion_of_masses(answer)
+            opinions.append(Verdict(None, error=opinion) if isinstance(opinion, str) else opinion)
         return opinions
 
     def _opinion_of_reply(self, answer: Answer) -> Opinion | str:
@@ -213,12 +209,3 @@ class PairwiseJudge:
             return f"the judge gave the answers {answers} a probability of {total:.2g} in all"
         first, second, tie = (float(mass) / total for mass in masses)
         return Opinion(first, second, tie)
-
-
-def _verdict(a_first: Opinion | Verdict, b_first: Opinion | Verdict | None) -> Verdict:
-    """If either order failed, there is no verdict: the other order alone would let the position decide."""
-    if isinstance(a_first, Verdict):
-        return a_first
-    if isinstance(b_first, Verdict):
-        return b_first
-    return combine(a_first, b_first)

@@ -228,7 +228,7 @@ class PromptReader:
     def _read_texts(self, rows: list[Row], keep_cache: bool) -> Iterator[tuple[list[int], State]]:
         """Prompts without image."""
         if self.shares[False] is None and len(rows) > 1 and _common(rows) >= _WORTH:
-            two = [(0, rows[0][1]), (1, rows[1][1])]
+            two = rows[:2]
             self.shares[False] = self._agree(self._walk(two, None, share=True), self._walk(two, None, share=False))
         yield from self._walk(rows, None, keep_cache=keep_cache)
 
@@ -242,17 +242,23 @@ class PromptReader:
             inputs = self._inputs([prompts[group[0]].text], [load_image(prompts[group[0]].image)])
         except (ImageError, ValueError):
             return None  # reading them whole reports it for each
-        expansion = _Expansion(self.writer.ids(prompts[group[0]].text), inputs["input_ids"][0].tolist())
+        # How the processor turns the image's placeholder into tokens is learnt from the first prompt.
+        full = inputs["input_ids"][0].tolist()
+        short = self.writer.ids(prompts[group[0]].text)
+        head = _alike(short, full)
+        tail = _alike(short[head:][::-1], full[head:][::-1])
+        short = short[: len(short) - tail]
+        full = full[: len(full) - tail]  # up to the end of the image
         rows: list[Row] = []
         for index in group:
-            ids = expansion.of(self.writer.ids(prompts[index].text))
-            if ids is None:
+            ids = self.writer.ids(prompts[index].text)
+            if len(full) == len(short) or ids[: len(short)] != short:
                 return None
-            rows.append((index, ids))
+            rows.append((index, full + ids[len(short) :]))
         # What the processor makes of the first prompt, up to where they differ, is read by the model once.
         common = _common(rows)
         # one token of text behind the image: from there on, positions count up by one in every model
-        if common < max(_WORTH, len(expansion.full) + 1) or common > self.limit:
+        if common < max(_WORTH, len(full) + 1) or common > self.limit:
             return None
         fitting = self._fitting(rows, failures)
         beginning = dict(inputs)
@@ -264,16 +270,13 @@ class PromptReader:
             self.shares[True] = False
             return None
         if self.shares[True] is None:
-            self.shares[True] = len(fitting) < 2 or self._agree_on(prompts, fitting[:2], state)
+            two = fitting[:2]
+            whole = self._read_whole(prompts, [index for index, _ in two], {}, False)
+            self.shares[True] = len(two) < 2 or self._agree(self._walk(two, state, share=True), whole)
         return (fitting, state) if self.shares[True] else None
 
-    def _agree_on(self, prompts: Sequence[Prompt], rows: list[Row], state: State) -> bool:
-        """Whether two prompts give the same numbers after a shared beginning and read from the first token."""
-        renumbered = [(number, ids) for number, (_, ids) in enumerate(rows)]
-        unshared = self._read_whole([prompts[index] for index, _ in rows], [0, 1], {}, False)
-        return self._agree(self._walk(renumbered, state, share=True), unshared)
-
     def _agree(self, shared: Iterator[tuple[list[int], State]], unshared: Iterator[tuple[list[int], State]]) -> bool:
+        """Whether prompts give the same numbers after a shared beginning and read from the first token."""
         difference = float((_gathered(shared) - _gathered(unshared)).abs().max())
         limit = _EXACT.get(self.model.dtype, _COARSE)
         if not difference <= limit:
@@ -335,22 +338,6 @@ class PromptReader:
         positions = state.positions[..., copies, :] + mask.cumsum(1)  # type: ignore[index]
         longer_mask = torch.cat([state.mask[copies], mask], dim=1)
         return self._forward(ids, longer_mask, positions, rows_of(state.cache, copies), keep_cache=keep_cache)
-
-
-class _Expansion:
-    """How a processor turns the placeholder of an image into tokens, learnt from one prompt and used for others."""
-
-    def __init__(self, short: list[int], full: list[int]) -> None:
-        head = _alike(short, full)
-        tail = _alike(short[head:][::-1], full[head:][::-1])
-        self.short = short[: len(short) - tail]
-        self.full = full[: len(full) - tail]  # up to the end of the image
-
-    def of(self, short: list[int]) -> list[int] | None:
-        """Another prompt with its placeholder expanded; None if it does not begin like the first."""
-        if len(self.full) == len(self.short) or short[: len(self.short)] != self.short:
-            return None
-        return self.full + short[len(self.short) :]
 
 
 def _common(rows: Sequence[Row]) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 from reward.data.written_captions import open_reasoning_end
 from reward.errors import JudgeError
-from reward.judges.base import Question, token_text
+from reward.judges.base import NoProbabilities, Question, token_text
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,11 +153,11 @@ class PromptWriter:
         """For each answer the ids of all tokens whose text is that answer, apart from white space.
 
         Raises:
-            JudgeError: an answer is not a single token of this tokenizer.
+            NoProbabilities: an answer is not a single token of this tokenizer.
         """
         absent = [answer for answer in answers if not self.has_token(answer)]
         if absent:
-            raise JudgeError(
+            raise NoProbabilities(
                 f"the judge's tokenizer has no single token for {', '.join(map(repr, absent))} "
                 f"(it cuts {absent[0]!r} into {list(self.pieces(absent[0]))}); choose answers of one token each"
             )

@@ -156,7 +156,12 @@ def _patterns() -> _Patterns:
     import yaml  # type: ignore[import-untyped]  # on use; its stubs are a package of their own
 
     table = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
-    words = {name: _any_of(rows) for name, rows in table.items()}
+    words: dict[str, str] = {}  # a pattern of any of the words, which may stand in rows
+    for name, rows in table.items():
+        escaped: list[str] = []
+        for row in rows:
+            escaped += map(re.escape, [row] if isinstance(row, str) else row)
+        words[name] = f"(?:{'|'.join(escaped)})"
     label = rf"(?:\b{words['labels']}\b|{words['labels_without_blanks']})"
     marks = r"[\s*_\"'(\[]*"
     marks_behind = r"[\s*_\"')\]]*"
@@ -186,14 +191,6 @@ def _patterns() -> _Patterns:
         final_label=re.compile(rf"\b{words['final']}\b[^\d\n.!?;]{{0,20}}{label}[^\d\n.!?;,]{{0,40}}$", re.I),
         no_label=re.compile(rf"\b{words['no_label']}\b", re.I),
     )
-
-
-def _any_of(rows: Sequence[str] | Sequence[list[str]]) -> str:
-    """A pattern of any of the words, which may stand in rows."""
-    words: list[str] = []
-    for row in rows:
-        words += [row] if isinstance(row, str) else row
-    return f"(?:{'|'.join(map(re.escape, words))})"
 
 
 def _are_numbers(words: Sequence[str]) -> bool:

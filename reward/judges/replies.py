@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from reward.data.written_captions import is_reasoning_open
-from reward.judges.base import Answer, answer_mass, answer_mass_after_blanks, answered, token_text
-from reward.judges.blanks import blanks_problem
+from reward.judges.base import NO_PROBABILITIES, Answer, answer_mass, table_of, token_text
 from reward.judges.readings import answer_in, excerpt, find_answer, plain_digits
 
+logger = logging.getLogger(__name__)
+
 ANSWER_LENGTH = 32  # tokens: an answer, with a few words before it
-NO_PROBABILITIES = "the judge gave no log probabilities"
 _CUT = f" (cut after {ANSWER_LENGTH} tokens: have the prompt ask for the answer alone)"
 _CUT_THOUGHT = (
     f"the judge thought for {ANSWER_LENGTH} tokens without an answer: turn thinking off, as with "
     'extra_body={"chat_template_kwargs": {"enable_thinking": false}}'
 )
+# White space that was not followed, relative to the answers: a warning above the first, an error above the second.
+_SOME, _MUCH = 0.01, 0.1
 # Chat markers, and bytes that are no text alone.
 _MARKER = re.compile(r"<[|\uff5c/]?[^<>\s]*>|\[/?[A-Z_]+\]|\u25c1[^\s]*\u25b7|(?:\\x[0-9A-Fa-f]{2})+|\ufffd")
 
 
-def weigh_reply(answer: Answer, words: Sequence[str], first: Sequence[float] | None = None) -> list[float] | str:
+def weigh_reply(answer: Answer, words: Sequence[str], first: list[float] | str | None = None) -> list[float] | str:
     """The probability of each word where a reply gives its answer, or why there is none.
 
     A reply of one token that is no answer is weighed there, too. Where the answer is the first token that is no white
-    space, white space before it is taken into account, see `answer_mass_after_blanks`. An answer that is spelled as it
+    space, white space before it is taken into account, see `first_masses`. An answer that is spelled as it
     was asked for is weighed among words spelled so; one in another case, or in a token with marks such as "(B", among
     all such spellings. Of an answer of several tokens the first is weighed.
 
@@ -46,9 +49,11 @@ def weigh_reply(answer: Answer, words: Sequence[str], first: Sequence[float] | N
     if answer.truncated and is_reasoning_open(answer.text):
         return _CUT_THOUGHT
     reading = answer_in(answer.text, words)
+    if first is None:
+        first, _ = first_masses(answer, words)
     # One token that is no answer, such as "Sure": what was likely in its stead is still what the judge thinks.
     if reading is None and len([token for token in answer.tokens if _MARKER.sub("", token_text(token))]) == 1:
-        return _first_masses(answer, words, first)
+        return first
     cut = _CUT if answer.truncated else ""
     if reading is None or reading.problem:
         return f"{find_answer(answer.text, words)}{cut}"
@@ -62,7 +67,7 @@ def weigh_reply(answer: Answer, words: Sequence[str], first: Sequence[float] | N
     if token == reading.text:
         if any(map(token_text, answer.tokens[:index])):
             return answer_mass(answer.logprobs[index], words)
-        return _first_masses(answer, words, first)
+        return first
     # The token has marks, is spelled otherwise, or is a part of the answer: what is alike in another form counts, too.
     masses = dict.fromkeys(words, 0.0)
     is_part = _core(token).casefold() != reading.text.casefold()
@@ -75,9 +80,9 @@ def weigh_reply(answer: Answer, words: Sequence[str], first: Sequence[float] | N
 
 def weighed(
     replies: Sequence[Answer | None],
-    failures: dict[int, str],
+    failures: Mapping[int, str],
     words: Sequence[str],
-    first: Sequence[Sequence[float]] | None = None,
+    first: Sequence[list[float]] | None = None,
 ) -> np.ndarray:
     """The probabilities (N, len(words)) that replies give each word, see `weigh_reply`.
 
@@ -90,20 +95,94 @@ def weighed(
     Raises:
         JudgeError: with `failures`, replies without an answer and those without log probabilities among them.
     """
-    table = np.full((len(replies), len(words)), np.nan)
-    reasons = dict(failures)
+    results: list[list[float] | str] = []
     for row, reply in enumerate(replies):
         if reply is None:
-            continue
-        if not reply.logprobs:
-            reasons[row] = NO_PROBABILITIES
-            continue
-        masses = weigh_reply(reply, words, first[row] if first else None)
-        if isinstance(masses, str):
-            reasons[row] = masses
+            results.append(failures[row])
+        elif not reply.logprobs:
+            results.append(NO_PROBABILITIES)
         else:
-            table[row] = masses
-    return answered(table, reasons)
+            results.append(weigh_reply(reply, words, first[row] if first else None))
+    return table_of(results, len(words))
+
+
+def first_tokens(replies: Sequence[Answer | None], failures: Mapping[int, str], answers: Sequence[str]) -> np.ndarray:
+    """The probabilities (N, len(answers)) of `first_masses`; `replies` and `failures` as in `weighed`.
+
+    Raises:
+        JudgeError: with `failures`, replies with much white space that was not followed among them.
+    """
+    results: list[list[float] | str] = []
+    uncertain = []
+    for row, reply in enumerate(replies):
+        if reply is None:
+            results.append(failures[row])
+            continue
+        masses, unknown = first_masses(reply, answers)
+        results.append(masses)
+        if not isinstance(masses, str) and unknown > _SOME * sum(masses):
+            uncertain.append(unknown)
+    if uncertain:
+        logger.warning(
+            "%d of %d distributions leave out what follows white space that the server did not write, which had a "
+            "probability of up to %.2g.",
+            len(uncertain),
+            len(replies),
+            max(uncertain),
+        )
+    return table_of(results, len(answers))
+
+
+def lone_answer(answer: Answer, words: Sequence[str]) -> str | None:
+    """Says that no alternatives are listed of the token that gives the answer, one of some words."""
+    word = find_answer(answer.text, words)
+    if isinstance(word, str):
+        return None
+    index = token_index(answer, word.start)
+    if index is None or len(answer.logprobs[index]) > 1:
+        return None
+    return f"the server lists no alternatives of the answer {word.text!r}"
+
+
+def first_masses(answer: Answer, answers: Sequence[str]) -> tuple[list[float] | str, float]:
+    """Probability of each answer as the first of the tokens written that is not white space.
+
+    Where a token of white space was written, its probability times that of the answers after it is added.
+
+    Returns:
+        Probabilities of the answers, or why they cannot be used: too much white space was not followed; and that of
+        white space that was not written, after which they are unknown.
+
+    Example:
+        >>> answer = Answer("4", ("", "4"), ({"": math.log(0.9), "5": math.log(0.1)}, {"4": math.log(0.5)}))
+        >>> masses, unknown = first_masses(answer, ["4", "5"])
+        >>> [round(mass, 4) for mass in masses]
+        [0.45, 0.1]
+    """
+    # Each position has the probabilities of what follows the white space that was written before it.
+    masses = [0.0] * len(answers)
+    reached = 1.0  # probability of the white space written so far
+    unknown = 0.0
+    last = len(answer.tokens) - 1
+    for index, (token, logprobs) in enumerate(zip(answer.tokens, answer.logprobs, strict=True)):
+        for number, mass in enumerate(answer_mass(logprobs, answers)):
+            masses[number] += reached * mass
+        (blank,) = answer_mass(logprobs, [""])
+        followed = 0.0
+        if index < last and not token_text(token):
+            followed = math.exp(logprobs.get(token, -math.inf))
+        unknown += reached * (blank - followed)
+        reached *= followed
+        if not reached:
+            break
+    total = sum(masses)
+    if unknown <= max(_MUCH * total, _SOME):
+        return masses, unknown
+    reason = (
+        f"the server gave white space a probability of {unknown:.2g} and did not go on from it, and gave the "
+        f"answers {total:.2g} in all; a model on this machine goes on from all white space"
+    )
+    return reason, unknown
 
 
 def token_index(answer: Answer, start: int) -> int | None:
@@ -111,10 +190,6 @@ def token_index(answer: Answer, start: int) -> int | None:
 
     The plain letters and digits are counted: tokens may lack white space, other characters may be cut into bytes, and
     markers such as `<|im_end|>` may be in the text or not.
-
-    Example:
-        >>> token_index(Answer("<think>No</think>4", ("<think>", "No", "</think>", "4", "</s>")), 17)
-        3
     """
     character = answer.text[start]
     spelled = _ascii_letters(answer.text)
@@ -138,14 +213,6 @@ def token_index(answer: Answer, start: int) -> int | None:
 def _ascii_letters(text: str) -> str:
     """The letters and digits of a text that no tokenizer cuts into bytes."""
     return re.sub(r"[^A-Za-z0-9]", "", text)
-
-
-def _first_masses(answer: Answer, words: Sequence[str], first: Sequence[float] | None) -> list[float] | str:
-    """The probabilities of the words as first token behind any white space."""
-    if first is not None:
-        return list(first)
-    masses, unknown = answer_mass_after_blanks(answer, words)
-    return blanks_problem(masses, unknown) or masses
 
 
 def _word_of(spelling: str, words: Sequence[str], *, is_part: bool) -> str | None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from reward.errors import JudgeError
-from reward.judges.base import Answer, Question, Usage, answered, check_asked
+from reward.judges.base import Answer, Question, Usage, answered, check_asked, table_of
 from reward.judges.replies import weighed
 
 
@@ -43,11 +43,10 @@ class ScriptedJudge:
         """Probabilities (N, len(answers)); see Judge."""
         check_asked(questions, answers)
         distributions, failures = self._ask_all(self._distribution, "distribution", questions)
-        table = np.full((len(questions), len(answers)), np.nan)
+        results: list[Any] = []
         for row, distribution in enumerate(distributions):
-            if distribution is not None:
-                table[row] = [distribution.get(answer, 0.0) for answer in answers]
-        return answered(table, failures)
+            results.append(failures.get(row) or [distribution.get(answer, 0.0) for answer in answers])
+        return table_of(results, len(answers))
 
     def weigh(self, questions: Sequence[Question], words: Sequence[str]) -> np.ndarray:
         """Probabilities (N, len(words)): of `distribution`, or without it of the tokens that `answer` gives."""
@@ -55,7 +54,7 @@ class ScriptedJudge:
             return self.answer_distribution(questions, words)
         check_asked(questions, words)
         replies, failures = self._ask_all(self._answer, "distribution", questions)
-        return weighed([_answer(reply) for reply in replies], failures, words)
+        return weighed(replies, failures, words)
 
     def generate(
         self,
@@ -68,7 +67,7 @@ class ScriptedJudge:
         """Answers in order; see Judge."""
         check_asked(questions)
         replies, failures = self._ask_all(self._answer, "answer", questions)
-        return answered([_answer(reply) for reply in replies], failures)
+        return answered(replies, failures)
 
     def _ask_all(
         self, function: Callable[[Question], Any] | None, name: str, questions: Sequence[Question]
@@ -80,7 +79,8 @@ class ScriptedJudge:
         failures: dict[int, str] = {}
         for index, question in enumerate(questions):
             try:
-                values[index] = function(question)
+                value = function(question)
+                values[index] = Answer(value) if isinstance(value, str) else value
                 self.usage.answered += 1
             except JudgeError as error:
                 failures[index] = str(error)
@@ -91,7 +91,3 @@ class ScriptedJudge:
         if self._pieces is not None:
             return self._pieces(text)
         return tuple("".join(text.split()))
-
-
-def _answer(reply: Any) -> Any:
-    return Answer(reply) if isinstance(reply, str) else reply

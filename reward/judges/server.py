@@ -9,13 +9,13 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import numpy as np
 
 from reward.errors import ConfigError, JudgeError
-from reward.judges.asking import Stopped, Twins, ask_in_threads, metric_that_asks, start_thread
+from reward.judges.asking import ASKING_METRIC, Stopped, Twins, ask_in_threads, start_thread
 from reward.judges.base import (
     PROBABILITIES,
     TEXT,
@@ -27,13 +27,15 @@ from reward.judges.base import (
     check_asked,
     image_keys,
 )
-from reward.judges.blanks import table_after_blanks
 from reward.judges.cache import AnswerCache
-from reward.judges.chat import ChatRequest, Refused, Sampled, Unanswered, lone_answer, request_key
-from reward.judges.replies import ANSWER_LENGTH, weighed
+from reward.judges.chat import ChatRequest, Refused, Sampled, Unanswered, request_key
+from reward.judges.replies import ANSWER_LENGTH, first_tokens, lone_answer, weighed
 from reward.optional import require
 
 logger = logging.getLogger(__name__)
+
+if TYPE_CHECKING:
+    from reward.judges.connection import Connection
 
 _LOST_BY_A_SERVER = 3  # questions in a row that are not answered by one that is down
 _MOST_ALTERNATIVES = 20  # what the API allows
@@ -149,7 +151,7 @@ class ServerJudge:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         # The connection and the cache are opened by the first question, in the process that asks it.
-        self._connection: Any = None
+        self._connection: Connection | None = None
         self._answers: AnswerCache | None = None
         self._lock = threading.RLock()
         self._twins: Twins[Answer] = Twins()
@@ -159,9 +161,9 @@ class ServerJudge:
         """Closes connections and cache; the next question opens them again."""
         with self._lock:
             if self._connection is not None:
-                self._connection.endpoint.close()
+                self._connection.endpoint.client.close()
             if self._answers is not None:
-                self._answers.close()
+                self._answers.store.close()
             self._connection = self._answers = None
 
     def pieces(self, text: str) -> None:
@@ -180,7 +182,7 @@ class ServerJudge:
         """
         check_asked(questions, answers)
         replies, failures = self._ask_all(questions, max_tokens=_DISTRIBUTION_LENGTH, top=self.top_logprobs)
-        return table_after_blanks(replies, failures, answers)
+        return first_tokens(replies, failures, answers)
 
     def weigh(self, questions: Sequence[Question], words: Sequence[str]) -> np.ndarray:
         """Probabilities (N, len(words)) where the replies give their answers, see `weigh_answers`.
@@ -244,10 +246,10 @@ class ServerJudge:
 
         def work() -> None:
             try:
-                keys, failures = image_keys([question])
+                (image_key,), failures = image_keys([question])
                 if failures:
                     raise Refused(failures[0])
-                answers = connection.ask(ChatRequest(question, keys[0], fields, top), threading.Event())
+                answers = connection.ask(ChatRequest(question, image_key, fields, top), threading.Event())
                 future.set_result([Sampled.of(answer) for answer in answers])
             except Refused as error:
                 future.set_exception(JudgeError.of({0: str(error)}, [None]))
@@ -263,8 +265,7 @@ class ServerJudge:
         Raises:
             JudgeError: no server is there, or it refuses the key.
         """
-        models: list[str] = self._open().endpoint.models()
-        return models
+        return self._open().endpoint.models()
 
     def settle(self, reading: str) -> str:
         """Settles how answers are read, "probabilities" or "text", unless it is settled; gives what holds."""
@@ -285,7 +286,7 @@ class ServerJudge:
             self.usage.output_tokens += bill[1]
             self.usage.cost += (bill[0] * input_price + bill[1] * output_price) / 1e6
 
-    def _open(self) -> Any:
+    def _open(self) -> Connection:
         """The connection of this process."""
         from reward.judges.connection import Connection  # on use: openai is an extra
 
@@ -295,7 +296,18 @@ class ServerJudge:
                 self._identity = f"{connection.endpoint.address} {self.name}"
                 if self.cache is not None:
                     self._answers = AnswerCache(self.cache)
-                    self.reading = self._answers.resume(self._identity, self.reading)
+                    # What the run before settled holds; else what this judge has settled without the file.
+                    settled = self._answers.reading(self._identity)
+                    if settled is None and self.reading is not None:
+                        settled = self._answers.settle(self._identity, self.reading)
+                    self.reading = settled
+                    if settled == TEXT:
+                        logger.warning(
+                            "%s holds answers of %s without log probabilities, so what is written is read; if it has "
+                            "them now, begin anew with another file",
+                            self.cache,
+                            self.name,
+                        )
                 self._connection = connection
             return self._connection
 
@@ -307,17 +319,12 @@ class ServerJudge:
         top: int,
         check: Callable[[Answer], str | None] = lambda answer: None,
     ) -> tuple[list[Answer | None], dict[int, str]]:
-        """Answers in order, None where the failures have the reason.
+        """Answers in order, None where the failures have the reason; equal questions are asked once.
 
         Args:
             max_tokens: length limit of an answer.
             top: alternatives of each token; 0 without log probabilities.
             check: see `ChatRequest`.
-
-        Raises:
-            NoProbabilities: log probabilities are wanted, and the server gives none.
-            JudgeError: the server is down, or refuses us. Questions under way are still finished and kept.
-            OutputError: the cache cannot be written.
         """
         address = self._open().endpoint.address
         if top and self.reading == TEXT:
@@ -325,8 +332,8 @@ class ServerJudge:
         settings = {"server": address, "model": self.model, "top": top, "max_tokens": max_tokens}
         settings["extra"] = self.extra_body
         hashes, failures = image_keys(questions)
-        metric = metric_that_asks()
-        requests: dict[str, ChatRequest] = {}  # equal questions are asked once
+        metric = ASKING_METRIC.get()  # which threads do not know
+        requests: dict[str, ChatRequest] = {}
         rows_of: dict[str, list[int]] = {}
         for row, question in enumerate(questions):
             if row in failures:
@@ -335,7 +342,7 @@ class ServerJudge:
             fields: dict[str, Any] = {"max_tokens": max_tokens, "temperature": question.temperature}
             if question.temperature:
                 fields["seed"] = question.seed
-            requests[key] = ChatRequest(question, hashes[row], fields, top or None, check, metric)
+            requests[key] = ChatRequest(question, hashes[row], fields, top or None, check)
             rows_of.setdefault(key, []).append(row)
         answers: list[Answer | None] = [None] * len(questions)
         problems: list[Exception] = []  # of the server
@@ -346,7 +353,7 @@ class ServerJudge:
         def ask(key: str) -> None:
             rows = rows_of[key]
             try:
-                answer, is_twin = self._twins.once(key, partial(self._ask, key, requests[key], stop))
+                answer, is_twin = self._twins.once(key, partial(self._ask, key, requests[key], stop, metric))
             except Stopped:
                 return
             except Refused as error:
@@ -355,7 +362,10 @@ class ServerJudge:
             except Unanswered as error:
                 failures.update(dict.fromkeys(rows, str(error)))
                 unanswered.append(error)
-                if self._is_down():
+                with self._lock:
+                    self._lost_in_a_row += 1
+                # All questions under way fail when a server goes down, so more than these must.
+                if self._lost_in_a_row >= max(self.concurrency, _LOST_BY_A_SERVER):
                     problems.append(error)
                     stop.set()
             except Exception as error:  # whatever it is, the others must finish before it is raised
@@ -375,25 +385,16 @@ class ServerJudge:
             raise problems[0]
         return answers, failures
 
-    def _is_down(self) -> bool:
-        """Counts a question that was not answered; whether so many in a row are the fault of the server."""
-        # All questions under way fail when a server goes down, so more than these must.
-        with self._lock:
-            self._lost_in_a_row += 1
-            return self._lost_in_a_row >= max(self.concurrency, _LOST_BY_A_SERVER)
-
-    def _ask(self, key: str, request: ChatRequest, stop: threading.Event) -> Answer:
+    def _ask(self, key: str, request: ChatRequest, stop: threading.Event, metric: str) -> Answer:
         """An answer from the cache, or from the server."""
+        answer = self._answers.get(key) if self._answers is not None else None
         # An answer that was kept without log probabilities cannot be weighed.
-        answer: Answer | None = None
-        if self._answers is not None:
-            answer = self._answers.get(key)
         if answer is not None and (answer.logprobs or not request.top):
             if request.top:
                 self.settle(PROBABILITIES)
             self.count(cached=1)
             return answer
-        answer = self._open().ask(request, stop)[0]
+        answer = self._open().ask(request, stop, metric)[0]
         if self._answers is not None and answer.text.strip():
             self._answers.put(key, answer)
         return answer

@@ -145,9 +145,6 @@ def check_places(text: str, name: str, *places: str, optional: Sequence[str] = (
     """Raises ConfigError unless a text holds each place, such as `{candidate}`, exactly once, and no unknown place.
 
     Places in `optional` may be there any number of times.
-
-    Example:
-        >>> check_places("Caption:\\n{candidate}", "candidate", "candidate")
     """
     check_text(text, name)
     slots = [slot for slot in re.findall(r"\{(\w+)\}", text) if slot not in optional]

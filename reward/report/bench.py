@@ -16,7 +16,6 @@ from reward.metaeval.bootstrap import MEAN, Interval
 from reward.metaeval.evaluation import Evaluation
 from reward.metaeval.people import failures
 from reward.metaeval.published import Compared
-from reward.metaeval.reproduce import DATA, WEIGHTS, Reproduction
 from reward.report.page import Report
 from reward.report.plots import bar_plot
 from reward.report.tables import SIGNIFICANT, Grid, column_grid, few_images, interval_grid, milliseconds, percent
@@ -50,20 +49,6 @@ def bench_report(tables: Sequence[BenchTable], *, command: str, seed: int, resam
     )
 
 
-def reproduction_report(reproduction: Reproduction, *, command: str) -> Report:
-    """The published figures that ran, and what the others lack."""
-    grids = []
-    if reproduction.compared:
-        grids.append(_published_grid(reproduction.compared))
-    for kind in (WEIGHTS, DATA):
-        rows = [(name, str(count), lack) for (what, name, lack), count in reproduction.missing.items() if what == kind]
-        if rows:
-            grids.append(Grid(f"Not run, for want of the {kind}", (kind, "figures", "what is missing"), rows))
-    figures = {"seed": 0, "resamples": 1, **reproduction.to_json()}
-    heading = "Published figures, and what came out"
-    return Report("reproduce", heading, command, figures, grids, [reproduction.summary()])
-
-
 def _all_grids(tables: Sequence[BenchTable], *, with_details: bool) -> list[Grid]:
     """An overview if there are several benchmarks, then the tables of each, and published figures."""
     grids = []
@@ -83,7 +68,7 @@ def _all_grids(tables: Sequence[BenchTable], *, with_details: bool) -> list[Grid
         for row in table.rows:
             published += [(row.metric.label, table.title, figure) for figure in row.published]
     if published:
-        grids.append(_published_grid(published))
+        grids.append(published_grid(published))
     return grids
 
 
@@ -184,7 +169,7 @@ def _failure_grids(table: BenchTable, threshold: float, *, listed: bool) -> list
     return grids
 
 
-def _published_grid(figures: Iterable[tuple[str, str, Compared]]) -> Grid:
+def published_grid(figures: Iterable[tuple[str, str, Compared]]) -> Grid:
     """A table of figures beside the published ones, of (metric, benchmark, both)."""
     rows = []
     for metric, benchmark, compared in figures:

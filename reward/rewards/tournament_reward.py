@@ -13,8 +13,8 @@ import numpy as np
 
 from reward.judges.asking import asking_for
 from reward.judges.base import Judge
-from reward.judges.lazy import LazyJudge
 from reward.judges.pairwise import JudgePair, PairwiseJudge
+from reward.judges.sources import LazyJudge
 from reward.metrics.base import MetricSpec
 from reward.metrics.scorer import CandidateScores, CaptionScorer, Group
 from reward.registry import check_loading

@@ -194,5 +194,5 @@ def judge_readings(scorers: Iterable[Any]) -> Counter[str]:
     for scorer in scorers:
         metric = getattr(scorer, "scorer", scorer)  # of the mean over sentences
         for judge in getattr(metric, "judges", ()):
-            readings.update(getattr(judge.usage, "readings", {}))
+            readings.update(judge.usage.readings)
     return readings

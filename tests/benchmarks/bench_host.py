@@ -6,16 +6,12 @@ scale. And the pictures a second of one core, beside torchvision's own reader.
     python -m tests.benchmarks.bench_host --seconds 45 --csv docs/results/host.csv
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import tempfile
 import time
-from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -28,7 +24,7 @@ from reward import CaptionSample, load_scorer
 from reward.backbones.clip import Scaling
 from reward.data.images import THREADS, load_image
 from reward.metrics.beitscore.scorer import BeitScoreScorer
-from reward.metrics.scorer import CandidateScores, CaptionScorer, Group
+from reward.metrics.scorer import CandidateScores, CaptionScorer
 from reward.metrics.vela.scorer import VelaScorer
 from reward.scoring import score_dataset
 from reward.scoring.pictures import PictureReader
@@ -40,7 +36,7 @@ RATES = Path(__file__).resolve().parents[2] / "docs" / "results" / "gpu_captions
 COLUMNS = ("metric", "pictures", "captions an image", "network rows/s", "host rows/s", "rows/s", "share, %")
 
 
-def network_rates() -> dict[tuple[str, int], float]:
+def network_rates():
     """Captions a second of an H200, by metric and captions an image."""
     lines = [line for line in RATES.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
     return {(row["metric"], int(row["captions an image"])): float(row["captions/s"]) for row in csv.DictReader(lines)}
@@ -49,28 +45,28 @@ def network_rates() -> dict[tuple[str, int], float]:
 class Sleeping(CaptionScorer):
     """Does what the host does for a metric, and sleeps in place of its network."""
 
-    def __init__(self, metric: str, rate: float) -> None:
-        own: Any = load_scorer(metric, device="cpu")
+    def __init__(self, metric, rate):
+        own = load_scorer(metric, device="cpu")
         self.spec, self.rate, self.own, self.tokenize = own.spec, rate, own, _tokenizer(own)
         self.scaling = Scaling(480) if metric == "beitscore" else Scaling(224, crops=True)
 
-    def preprocess(self, image: Image.Image) -> Any:
+    def preprocess(self, image):
         return self.scaling(image)
 
-    def read_ahead(self, texts: Sequence[str]) -> None:
+    def read_ahead(self, texts):
         self.own.read_ahead(texts)
 
-    def encode_images(self, images: list[Any]) -> list[Any]:
+    def encode_images(self, images):
         return [len(torch.as_tensor(image)) for image in images]
 
-    def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
+    def score_groups(self, groups, batch_size):
         captions = [(caption, group.references) for group in groups for caption in group.rows]
         self.tokenize(captions)
         time.sleep(len(captions) / self.rate)
         return CandidateScores([[0.5] * len(self.spec.aspects)] * len(captions))
 
 
-def _tokenizer(scorer: Any) -> Callable[[Any], Any]:
+def _tokenizer(scorer):
     if isinstance(scorer, BeitScoreScorer):
         return lambda pairs: scorer.tokenizer.encode([caption for caption, _ in pairs])
     if isinstance(scorer, VelaScorer):
@@ -78,7 +74,7 @@ def _tokenizer(scorer: Any) -> Callable[[Any], Any]:
     return lambda pairs: scorer.model.tokenize([scorer.prefix + caption for caption, _ in pairs])
 
 
-def prepared_a_second(jpegs: list[bytes], scorer: Sleeping, seconds: float) -> float:
+def prepared_a_second(jpegs, scorer, seconds):
     """Pictures a second that threads decode and scale, with nothing else to do."""
     read, prepared, began = PictureReader.of(Metrics.of(scorer), ""), 0, time.perf_counter()
     with ThreadPoolExecutor(THREADS) as threads:
@@ -87,12 +83,12 @@ def prepared_a_second(jpegs: list[bytes], scorer: Sleeping, seconds: float) -> f
     return prepared / (time.perf_counter() - began)
 
 
-def one_core(jpegs: list[bytes], size: int) -> dict[str, float]:
+def one_core(jpegs, size):
     """Pictures a second of one thread: ours, and torchvision's decoder and its scaling with antialiasing."""
     torch.set_num_threads(1)
     scaling = Scaling(size)
 
-    def theirs(jpeg: bytes) -> None:
+    def theirs(jpeg):
         pixels = decode_jpeg(torch.frombuffer(bytearray(jpeg), dtype=torch.uint8), ImageReadMode.RGB)
         functional.resize(pixels, [size, size], functional.InterpolationMode.BICUBIC, antialias=True)
 
@@ -101,7 +97,7 @@ def one_core(jpegs: list[bytes], size: int) -> dict[str, float]:
     return {name: len(jpegs) / min(seconds) for name, seconds in measure_seconds(runs, 3, "cpu").items()}
 
 
-def of_a_call(scorer: Sleeping, calls: int = 15) -> float:
+def of_a_call(scorer, calls=15):
     """Milliseconds of the host for a call of four images of 640 x 480 with one caption each, without the sleep."""
     pixels = np.random.default_rng(0).integers(0, 256, (4, 480, 640, 3), dtype=np.uint8)
     seconds = []
@@ -114,7 +110,7 @@ def of_a_call(scorer: Sleeping, calls: int = 15) -> float:
     return 1e3 * min(seconds)
 
 
-def main() -> None:
+def main():
     """Prints a row for each metric and size of pictures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--metrics", nargs="+", default=["beitscore", "clipscore", "vela"])

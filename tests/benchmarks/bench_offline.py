@@ -4,8 +4,6 @@ The embedded checkpoints score drawings, in a process of their own as a user wou
 bare scorer is given the first rows with decoded images.
 """
 
-from __future__ import annotations
-
 import argparse
 import functools
 import io
@@ -15,7 +13,6 @@ import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -35,9 +32,9 @@ COLUMNS = ("metric", "rows", "rows/s", "share, %", "start, s", *MEMORY, "differ"
 
 
 @functools.cache
-def drawings(size: tuple[int, int]) -> list[dict[str, Any]]:
+def drawings(size):
     """Encoded pictures with their references and a caption."""
-    drawn: list[dict[str, Any]] = []
+    drawn = []
     for row in make_dataset(DRAWINGS, seed=1):
         jpeg = io.BytesIO()
         row["image"].convert("RGB").resize(size).save(jpeg, "JPEG", quality=90)
@@ -45,7 +42,7 @@ def drawings(size: tuple[int, int]) -> list[dict[str, Any]]:
     return drawn
 
 
-def write_rows(file: Path, *, rows: int, group: int = GROUP, size: tuple[int, int] = (640, 480)) -> None:
+def write_rows(file, *, rows, group=GROUP, size=(640, 480)):
     """A Parquet file whose rows hold encoded pictures, `group` captions of a picture one after another."""
     drawn = drawings(size)
     kinds = {"image": pa.struct({"bytes": pa.binary(), "path": pa.string()}), "references": pa.list_(pa.string())}
@@ -60,14 +57,14 @@ def write_rows(file: Path, *, rows: int, group: int = GROUP, size: tuple[int, in
             writer.write_table(pa.Table.from_pylist(part, schema=writer.schema))
 
 
-def samples_of(file: Path, count: int) -> list[CaptionSample]:
+def samples_of(file, count):
     """The first rows with decoded images, each picture once."""
     rows = pq.ParquetFile(file).read_row_group(0).slice(0, count).to_pylist()
     images = {data: load_image(data) for data in dict.fromkeys(row["image"]["bytes"] for row in rows)}
     return [CaptionSample(row["candidate"], images[row["image"]["bytes"]], row["references"]) for row in rows]
 
 
-def memory(process: int) -> float:
+def memory(process):
     """MiB that a process holds, without files that are mapped."""
     try:
         lines = Path(f"/proc/{process}/status").read_text(encoding="utf-8").splitlines()
@@ -76,13 +73,13 @@ def memory(process: int) -> float:
     return sum(float(line.split()[1]) for line in lines if line.startswith("RssAnon")) / 1024
 
 
-def run(metric: str, data: Path, output: Path, device: str) -> tuple[float, float, list[float]]:
+def run(metric, data, output, device):
     """Scores a file in a process of its own.
 
     Returns:
         Seconds until the first part was there, rows a second after it, and MiB each second of that time.
     """
-    parts, mebibytes, saved, began = output.with_name(output.name + ".partial"), list[float](), 0, time.perf_counter()
+    parts, mebibytes, saved, began = output.with_name(output.name + ".partial"), [], 0, time.perf_counter()
     words = ["score", str(data), "-m", metric, "-o", str(output), "--device", device, "--quiet"]
     with subprocess.Popen([sys.executable, "-m", "reward.cli.main", *words]) as process:
         while process.poll() is None and not saved:
@@ -99,7 +96,7 @@ def run(metric: str, data: Path, output: Path, device: str) -> tuple[float, floa
     return first - began, (rows - saved) / (time.perf_counter() - first), mebibytes
 
 
-def compare(metric: str, folder: Path, device: str) -> list[str]:
+def compare(metric, folder, device):
     """A row of the table."""
     data, output = folder / "data.parquet", folder / f"{metric}.parquet"
     scorer, samples = load_scorer(metric, device=device), samples_of(data, BARE)
@@ -118,7 +115,7 @@ def compare(metric: str, folder: Path, device: str) -> list[str]:
     return [metric, str(len(table)), *rates, *held, f"{np.abs(written - scores).max():.0e}"]
 
 
-def main() -> None:
+def main():
     """Prints a row for each metric."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default=DEVICE)

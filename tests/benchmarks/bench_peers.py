@@ -11,7 +11,7 @@ import importlib.util
 import random
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,11 +52,11 @@ class Pair(NamedTuple):
     split: Callable[[], None] | None = None
 
 
-def sentences(texts: Sequence[str]) -> list[str]:
+def sentences(texts):
     return [sentence for text in texts for sentence, _ in split_sentences(text)]
 
 
-def short_captions(images: int, group: int, *, size: int = 224) -> list[CaptionSample]:
+def short_captions(images, group, *, size=224):
     """`group` captions of one or two sentences for each scene, with five references that its captions share."""
     rng, samples = random.Random(1), []
     for row in make_dataset(images, seed=1):
@@ -69,7 +69,7 @@ def short_captions(images: int, group: int, *, size: int = 224) -> list[CaptionS
     return samples
 
 
-def captions_of_their_own(count: int) -> list[CaptionSample]:
+def captions_of_their_own(count):
     """Captions with three references each, which no other caption has: what a data set without groups holds."""
     rng = random.Random(2)
     known = sentences([text for row in make_dataset(max(40, count // 8), seed=2) for text in row["refs"]])
@@ -77,11 +77,11 @@ def captions_of_their_own(count: int) -> list[CaptionSample]:
     return [CaptionSample(caption, None, references) for caption, *references in texts]
 
 
-def missing(module: str) -> bool:
+def missing(module):
     return importlib.util.find_spec(module) is None
 
 
-def pairs(folder: Path) -> Iterator[Pair | str]:
+def pairs(folder):
     """The comparisons, and the names of what is left out."""
     if missing("pycocoevalcap") or shutil.which("java") is None:
         yield "pycocoevalcap"
@@ -108,16 +108,16 @@ def pairs(folder: Path) -> Iterator[Pair | str]:
         yield Pair(name, "padded batches (COMET's way)", samples, theirs, scores(own, samples))
 
 
-def scores(scorer: Any, samples: Sequence[CaptionSample]) -> Callable[[], np.ndarray]:
+def scores(scorer, samples):
     return lambda: scorer.score(samples).scores[:, 0]
 
 
-def ngrams(samples: Sequence[CaptionSample], setting: str) -> Iterator[Pair]:
+def ngrams(samples, setting):
     from reward.metrics.ngrams import java
 
     split, ways = peers.ngrams(samples)
 
-    def score(metric: str) -> np.ndarray:
+    def score(metric):
         java._words_of_part.clear()  # else each text would be split once, and never again
         return fitted(load_scorer(metric), [sample.references for sample in samples]).score(samples).scores[:, 0]
 
@@ -125,7 +125,7 @@ def ngrams(samples: Sequence[CaptionSample], setting: str) -> Iterator[Pair]:
         yield Pair(metric + setting, "pycocoevalcap", samples, theirs, lambda metric=metric: score(metric), split=split)
 
 
-def bertscores(folder: Path) -> Iterator[Pair]:
+def bertscores(folder):
     shared, alone = short_captions(IMAGES, 4), captions_of_their_own(OWN)
     texts = [text for sample in (*shared, *alone) for text in (sample.candidate, *sample.references)]
     for width, layers in ((256, 4), (768, 9)):
@@ -136,12 +136,12 @@ def bertscores(folder: Path) -> Iterator[Pair]:
             yield Pair(name, "bert-score", samples, theirs, scores(own, samples))
 
 
-def compare(pair: Pair, repeats: int) -> list[str]:
+def compare(pair, repeats):
     """A row of the table."""
     theirs, ours = (np.asarray(way(), dtype=np.float64) for way in (pair.theirs, pair.ours))
     theirs = theirs.reshape(len(pair.samples), -1)[:, 0]
     differ = np.abs(theirs / pair.scale - ours)[ours > 0].max()  # those of torchmetrics may be below 0
-    split: dict[str, Callable[[], Any]] = {} if pair.split is None else {"split": pair.split}
+    split = {} if pair.split is None else {"split": pair.split}
     found = measure_seconds({**split, "theirs": pair.theirs, "ours": pair.ours}, repeats, "cpu")
     best = {way: 1000 * min(seconds) / len(pair.samples) for way, seconds in found.items()}
     whole = best["theirs"] + best.get("split", 0.0)
@@ -150,7 +150,7 @@ def compare(pair: Pair, repeats: int) -> list[str]:
     return [pair.metric, pair.beside, str(len(pair.samples)), *times, f"{differ:.0e}"]
 
 
-def main() -> None:
+def main():
     """Prints a row for each comparison."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=3, help="timed runs of each way; the fastest counts")

@@ -1,11 +1,7 @@
 """Work and memory at the sizes of the papers, counted without a GPU: scoring, and its share of a step of GRPO."""
 
-from __future__ import annotations
-
 import argparse
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 from peft import LoraConfig, get_peft_model
@@ -20,7 +16,7 @@ from tests.toys import paper_sizes
 from tests.toys.fake_cuda import GIB, FakeDevice
 
 ONE_PROMPT = "vela, paper-one-prompt"
-SCORERS: dict[str, Callable[[Any], Any]] = {
+SCORERS = {
     "vela": lambda gpu: VelaScorer(paper_sizes.vela(gpu, torch.bfloat16)),
     ONE_PROMPT: lambda gpu: VelaScorer(paper_sizes.vela(gpu, torch.bfloat16, preset="paper-one-prompt")),
     "beitscore": lambda gpu: BeitScoreScorer(*paper_sizes.beitscore(gpu, torch.bfloat16)),
@@ -33,7 +29,7 @@ PHOTO = (34, 46)  # patches of a policy's photo of 640 x 480 pixels
 PROMPT = 40  # tokens of the chat besides the photo
 
 
-def main() -> None:
+def main():
     """Prints both tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--groups", type=int, nargs="+", default=[1, 2, 4, 8, 16], help="captions per image (G)")
@@ -45,7 +41,7 @@ def main() -> None:
     show(f"A GRPO step, {GROUP} captions of a photo of 640 x 480, {WORDS} words each", SHARE, share(), shared)
 
 
-def scoring(groups: list[int]) -> Iterator[list[str]]:
+def scoring(groups):
     """The work of a group, shared and alone, and the memory that it takes."""
     for name, make in SCORERS.items():
         gpu = FakeDevice()
@@ -62,7 +58,7 @@ def scoring(groups: list[int]) -> Iterator[list[str]]:
             yield [name, str(count), *tera, f"{weights / GIB:.2f}", f"{gpu.peak / GIB:.2f}"]
 
 
-def share() -> Iterator[list[str]]:
+def share():
     """The share of the reward in a GRPO step's work, with Qwen2.5-VL-3B as the policy."""
     rewards = {}
     for name, references in (*((name, 5) for name in SCORERS), (ONE_PROMPT, 0)):
@@ -84,7 +80,7 @@ def share() -> Iterator[list[str]]:
             yield [trained, name, f"{work / 1e12:.0f}", f"{reward / 1e12:.1f}", f"{100 * reward / (work + reward):.1f}"]
 
 
-def _policy(*, lora: bool) -> Any:
+def _policy(*, lora):
     """As `examples/photos_grpo.py` and TRL make it; without LoRA all of it is trained."""
     from trl.trainer.utils import add_fused_lm_head  # of newer versions than the oldest that we support
 
@@ -97,7 +93,7 @@ def _policy(*, lora: bool) -> Any:
     return model
 
 
-def _inputs() -> dict[str, torch.Tensor]:
+def _inputs():
     """Tensors that hold values: how the model cuts photos into windows depends on them."""
     height, width = PHOTO
     image = height * width // 4
@@ -113,7 +109,7 @@ def _inputs() -> dict[str, torch.Tensor]:
     }
 
 
-def _learn(policy: Any, inputs: dict[str, torch.Tensor]) -> None:
+def _learn(policy, inputs):
     """Forward and backward pass of a training step, with gradient checkpointing."""
     policy.train()
     policy.gradient_checkpointing_enable({"use_reentrant": False})

@@ -9,8 +9,6 @@ lacks memory or lasts too long says so, and the others go on. Weights are random
 weights writes tokens without meaning, so the metrics rate captions of the papers' length in their place.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import signal
@@ -18,21 +16,18 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 import transformers
 import trl
 
 from tests.benchmarks import gpu_scoring, gpu_training
-from tests.benchmarks.gpu_scoring import Row
 from tests.benchmarks.measuring import make_table, write_csv
 
 OUTPUT, PAGE = Path("runs/gpu"), Path("runs/gpu.md")
 # Each section with the seconds that it may take.
-SECTIONS: dict[str, tuple[Callable[[bool, Path], Iterator[Row]], int]] = {
+SECTIONS = {
     "files": (gpu_scoring.files, 150),
     "captions": (gpu_scoring.captions, 100),
     "scores": (gpu_scoring.scores, 30),
@@ -43,7 +38,7 @@ SECTIONS: dict[str, tuple[Callable[[bool, Path], Iterator[Row]], int]] = {
 }
 
 
-def main() -> int:
+def main():
     """Runs the sections; exit code 1 if one did not end as it should, 2 without a card."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--small", action="store_true", help="small networks on the CPU")
@@ -62,9 +57,9 @@ def main() -> int:
     return int(bool(failed))
 
 
-def _run(name: str, *, small: bool) -> bool:
+def _run(name, *, small):
     """Runs a section and adds it to the page; tells whether it ended as it should."""
-    begin, rows, note = time.monotonic(), list[Row](), ""
+    begin, rows, note = time.monotonic(), [], ""
     section, limit = SECTIONS[name]
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -92,7 +87,7 @@ def _run(name: str, *, small: bool) -> bool:
     return not note
 
 
-def _too_long(*_: Any) -> None:
+def _too_long(*_):
     raise TimeoutError("its time is up; the rows before are written")
 
 

@@ -1,12 +1,8 @@
 """Metrics at their papers' sizes with random weights: data files, captions a second, other libraries. See `gpu`."""
 
-from __future__ import annotations
-
 import time
-from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -35,7 +31,7 @@ class Card:
 
     name = "cuda"
 
-    def build(self, make: Callable[[], NetworkT], dtype: torch.dtype = torch.float32) -> NetworkT:
+    def build(self, make, dtype=torch.float32):
         """A network with random weights, made on the card."""
         default = torch.get_default_dtype()
         torch.set_default_dtype(dtype)
@@ -47,9 +43,9 @@ class Card:
 
 
 @contextmanager
-def measured() -> Iterator[dict[str, float]]:
+def measured():
     """Context that fills in its `seconds`, and on a card the `GiB` at most."""
-    found: dict[str, float] = {}
+    found = {}
     card = torch.cuda.is_available()
     if card:
         torch.cuda.synchronize()
@@ -62,7 +58,7 @@ def measured() -> Iterator[dict[str, float]]:
     found["seconds"] = time.perf_counter() - begin
 
 
-def fastest(work: Callable[[], Any], times: int = 3) -> dict[str, float]:
+def fastest(work, times=3):
     """The fastest of some calls, after one that warms up."""
     work()
     calls = []
@@ -73,29 +69,27 @@ def fastest(work: Callable[[], Any], times: int = 3) -> dict[str, float]:
     return min(calls, key=lambda call: call["seconds"])
 
 
-def scorers(small: bool) -> dict[str, Callable[[], Any]]:
+def scorers(small):
     """What makes each metric's scorer, at its paper's size in bfloat16, or small."""
     if small:
         return {name: lambda name=name: load_scorer(name, device="cpu") for name in ("beitscore", "clipscore", "vela")}
-    made: dict[str, Callable[[], Any]] = {
-        name: lambda make=make: make(Card()) for name, make in bench_sizes.SCORERS.items()
-    }
+    made = {name: lambda make=make: make(Card()) for name, make in bench_sizes.SCORERS.items()}
     for name, length in (("clipscore", 77), ("longclipscore", 248)):
         made[name] = lambda length=length: ClipScorer(paper_sizes.clip_towers(Card(), BF16, context_length=length))
     return made | {"bertscore": lambda: paper_sizes.bert(Card(), BF16)}
 
 
-def paper_rows(count: int, images: int = IMAGES) -> list[CaptionSample]:
+def paper_rows(count, images=IMAGES):
     """So many captions of each image, with five references of its own."""
     colors = [(40 * number % 256, 30 * number % 256, 90) for number in range(images)]
     rows = []
     for number, color in enumerate(colors):
-        for row in paper_sizes.captions_of_one_image(count, words=WORDS, color=color):  # type: ignore[arg-type]
+        for row in paper_sizes.captions_of_one_image(count, words=WORDS, color=color):
             rows.append(CaptionSample(row.candidate, row.image, [text[7 * number :] for text in row.references]))
     return rows
 
 
-def files(small: bool, folder: Path) -> Iterator[Row]:
+def files(small, folder):
     """The engine of `capreward score` over Parquet with pictures inside, beside the bare scorer on decoded pictures."""
     made, data = scorers(small), folder / "data.parquet"
     for name in ("beitscore", "clipscore", "longclipscore", "vela")[: 2 if small else None]:
@@ -107,7 +101,7 @@ def files(small: bool, folder: Path) -> Iterator[Row]:
         yield {"metric": name} | _share(scorer, few, data, rows)
 
 
-def large_files(small: bool, folder: Path) -> Iterator[Row]:
+def large_files(small, folder):
     """The same with pictures of a camera, in files of their own."""
     size, count = ((400, 300), 16) if small else ((4000, 3000), 128)
     drawn = [{**row, "image": row["image"].convert("RGB").resize(size)} for row in make_dataset(8, seed=1)]
@@ -123,19 +117,19 @@ def large_files(small: bool, folder: Path) -> Iterator[Row]:
         yield {"metric": name} | _share(scorers(small)[name](), few, folder / "data.jsonl", len(rows))
 
 
-def _rate(scorer: Any, rows: Sequence[CaptionSample]) -> float:
+def _rate(scorer, rows):
     return len(rows) / fastest(lambda: scorer.score(rows), 1)["seconds"]
 
 
-def _share(scorer: Any, few: Sequence[CaptionSample], data: Path, rows: int) -> Row:
+def _share(scorer, few, data, rows):
     before = _rate(scorer, few)
     found = score_dataset(data, scorer, data.with_name("out.parquet"), overwrite=True)
     rate, bare = rows / found.seconds, (before + _rate(scorer, few)) / 2
-    cells: Row = {"rows": rows, "rows/s": f"{rate:.1f}"}
+    cells = {"rows": rows, "rows/s": f"{rate:.1f}"}
     return cells | {"bare rows/s": f"{bare:.1f}", "share, %": f"{100 * rate / bare:.1f}"}
 
 
-def captions(small: bool, folder: Path) -> Iterator[Row]:
+def captions(small, folder):
     """Captions a second and memory, and of one call for four images the kernels' part."""
     for name, make in scorers(small).items():
         scorer = make()
@@ -143,30 +137,30 @@ def captions(small: bool, folder: Path) -> Iterator[Row]:
             yield {"metric": name, "captions an image": count} | _call(scorer, paper_rows(count))
 
 
-def _call(scorer: Any, rows: Sequence[CaptionSample]) -> Row:
+def _call(scorer, rows):
     best = fastest(lambda: scorer.score(rows))
     kind = ProfilerActivity.CUDA if torch.cuda.is_available() else ProfilerActivity.CPU
     with profile(activities=[kind]) as profiled:
         scorer.score(rows)
     kernels = sum(event.self_device_time_total for event in profiled.key_averages()) / 1000
     seconds = best["seconds"]
-    cells: Row = {"captions/s": f"{len(rows) / seconds:.1f}", "ms": f"{1000 * seconds:.0f}"}
+    cells = {"captions/s": f"{len(rows) / seconds:.1f}", "ms": f"{1000 * seconds:.0f}"}
     return cells | {"ms of kernels": f"{kernels:.0f}", "GiB": best.get("GiB", "")}
 
 
-def scores(small: bool, folder: Path) -> Iterator[Row]:
+def scores(small, folder):
     """Scores beside those of the CPU in float32; with --small bfloat16 alone, on the CPU."""
     rows = [CaptionSample(row["cand"], row["image"], row["refs"]) for row in make_dataset(16, 977)]
     for name in ("vela", "beitscore", "clipscore"):
         expected = load_scorer(name, device="cpu", dtype="float32").score(rows).scores
-        cells: Row = {"metric": name}
+        cells = {"metric": name}
         for dtype in ("bfloat16",) if small else ("float32", "bfloat16"):
             found = load_scorer(name, device="cpu" if small else Card.name, dtype=dtype).score(rows).scores
             cells[f"{dtype}, largest difference"] = f"{np.nanmax(np.abs(found - expected)):.1e}"
         yield cells
 
 
-def libraries(small: bool, folder: Path) -> Iterator[Row]:
+def libraries(small, folder):
     """A SigLIP of transformers and a reward model with a head, beside a loop over captions in their own library."""
     device, rows = "cpu" if small else Card.name, paper_rows(2 if small else 8)
     if not small:
@@ -174,7 +168,7 @@ def libraries(small: bool, folder: Path) -> Iterator[Row]:
         towers.sigmoid = (100.0, -10.0)
         clip, read = towers.clip, towers.image_processor
 
-        def siglip(row: CaptionSample) -> float:
+        def siglip(row):
             image = clip.get_image_features(**read(row.image, return_tensors="pt").to(device))
             text = clip.get_text_features(input_ids=towers.tokenize([row.candidate])[0].to(device))
             each = [getattr(output, "pooler_output", output)[0].float() for output in (image, text)]
@@ -185,7 +179,7 @@ def libraries(small: bool, folder: Path) -> Iterator[Row]:
     head = nn.Linear(model.config.text_config.hidden_size, 1).to(device)
     scorer = VlmRewardScorer(model, processor, head)
 
-    def reward(row: CaptionSample) -> float:
+    def reward(row):
         text = scorer.writer.chat([("user", scorer.prompt), ("assistant", row.candidate.strip())], with_image=True)
         inputs = processor(text=[text], images=[row.image], return_tensors="pt", add_special_tokens=False).to(device)
         return float(head(model(**inputs, output_hidden_states=True).hidden_states[-1][0, -1].float()))
@@ -193,7 +187,7 @@ def libraries(small: bool, folder: Path) -> Iterator[Row]:
     yield _beside("vlmreward", scorer, reward, rows)
 
 
-def _beside(name: str, scorer: Any, by_hand: Callable[[CaptionSample], float], rows: Sequence[CaptionSample]) -> Row:
+def _beside(name, scorer, by_hand, rows):
     with torch.inference_mode():
         theirs = fastest(lambda: [by_hand(row) for row in rows], 1)["seconds"]
         difference = np.abs(scorer.score(rows).scores[:, 0] - [by_hand(row) for row in rows]).max()

@@ -1,11 +1,5 @@
 """Policies with random weights on a GPU: a step of GRPO with two rewards, and best-of-n. See `gpu`."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any
-
 from datasets import Dataset, Features
 from datasets import Image as ImageFeature
 from peft import LoraConfig
@@ -17,9 +11,9 @@ from examples import untrained
 from examples.photos_grpo import LORA
 from integrations.hf_generate import BestOfN
 from integrations.trl import load_policy, make_prompt_dataset
-from reward import CaptionSample, MetricReward
+from reward import MetricReward
 from reward.decoding.captioners import prompt_inputs
-from tests.benchmarks.gpu_scoring import BF16, WORDS, Card, Row, measured, paper_rows, scorers
+from tests.benchmarks.gpu_scoring import BF16, WORDS, Card, measured, paper_rows, scorers
 from tests.toys import paper_sizes
 
 CAPTIONS, PHOTOS, TOKENS = 8, 8, 256  # as docs/PHOTOS.md: 64 captions of 256 tokens a step
@@ -30,13 +24,13 @@ MARKS = ("vision_start_token_id", "vision_end_token_id", "image_token_id", "vide
 class TimedReward:
     """A reward function that rates captions of the papers' length, whatever was written, and takes its time."""
 
-    def __init__(self, scorer: Any) -> None:
-        self.reward, self.seconds, self.__name__ = MetricReward(scorer), list[float](), scorer.spec.name
+    def __init__(self, scorer):
+        self.reward, self.seconds, self.__name__ = MetricReward(scorer), [], scorer.spec.name
 
-    def __call__(self, completions: Sequence[Any], **_: Any) -> list[float | None]:
+    def __call__(self, completions, **_):
         return self.rewards(paper_rows(CAPTIONS, len(completions) // CAPTIONS))
 
-    def rewards(self, samples: Sequence[CaptionSample]) -> list[float | None]:
+    def rewards(self, samples):
         """Rates samples, as `BestOfN` asks."""
         with measured() as found:
             rewards = self.reward.rewards(samples)
@@ -47,11 +41,11 @@ class TimedReward:
 class _Words:
     """Stands for a processor whose captions have the papers' length."""
 
-    def batch_decode(self, rows: Any, **_: Any) -> list[str]:
+    def batch_decode(self, rows, **_):
         return [f"{number} star " * (WORDS // 2) for number in range(len(rows))]
 
 
-def policy(small: bool, folder: Path) -> tuple[Any, Any, dict[str, Any]]:
+def policy(small, folder):
     """A policy of the size of Qwen2.5-VL-3B, its processor, and options with which each caption has all its tokens."""
     source = untrained.make_qwen_vl(folder / "policy")
     processor = AutoProcessor.from_pretrained(source)
@@ -66,7 +60,7 @@ def policy(small: bool, folder: Path) -> tuple[Any, Any, dict[str, Any]]:
     return model, processor, {"suppress_tokens": kept_out}
 
 
-def grpo(small: bool, folder: Path) -> Iterator[Row]:
+def grpo(small, folder):
     """Seconds of a step of GRPO with LoRA and two rewards at the size of docs/PHOTOS.md, and the rewards' share."""
     photos, made = 2 if small else PHOTOS, scorers(small)
     pictures = [Image.new("RGB", (64, 48) if small else (640, 480), (20 * each, 90, 160)) for each in range(photos)]
@@ -89,7 +83,7 @@ def grpo(small: bool, folder: Path) -> Iterator[Row]:
         bf16=not small,
     )
     lora = LoraConfig(**LORA, task_type="CAUSAL_LM")
-    parts: dict[str, Any] = {"train_dataset": rows, "peft_config": lora, "processing_class": processor}
+    parts = {"train_dataset": rows, "peft_config": lora, "processing_class": processor}
     trainer = GRPOTrainer(model=model, reward_funcs=rewards, args=args, **parts)
     with measured() as found:
         trainer.train()
@@ -98,15 +92,15 @@ def grpo(small: bool, folder: Path) -> Iterator[Row]:
     yield {"step": f"GRPO, {photos * CAPTIONS} captions"} | _shares(seconds, each, found)
 
 
-def best_of_n(small: bool, folder: Path) -> Iterator[Row]:
+def best_of_n(small, folder):
     """Seconds of a call of best-of-8 for one photo, and the share of its reward."""
     model, processor, never_ends = policy(small, folder)
     image = Image.new("RGB", (64, 48) if small else (640, 480), "red")
     inputs = prompt_inputs(processor, [image], PROMPT).to("cpu" if small else Card.name)
     more = {"max_new_tokens": 8 if small else 128, "do_sample": True, **never_ends}
-    made: Mapping[str, Callable[[], Any]] = scorers(small)
+    made = scorers(small)
     for name in ("vela", "beitscore", "clipscore"):
-        reward, seconds = TimedReward(made[name]()), list[float]()
+        reward, seconds = TimedReward(made[name]()), []
         decoding = BestOfN(reward, n=CAPTIONS, processor=_Words())
         for _ in range(2):
             with measured() as found:
@@ -116,7 +110,7 @@ def best_of_n(small: bool, folder: Path) -> Iterator[Row]:
         del reward, decoding
 
 
-def _shares(seconds: float, each: Mapping[str, float], found: Mapping[str, float]) -> Row:
+def _shares(seconds, each, found):
     return {
         "seconds": f"{seconds:.2f}",
         "of the rewards": ", ".join(f"{name} {part:.2f}" for name, part in each.items()),

@@ -3,13 +3,8 @@
 `python -m tests.benchmarks.bench_peers` runs one of them, from the root of the clone.
 """
 
-from __future__ import annotations
-
 import csv
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 import torch
 from rich.console import Console
@@ -18,11 +13,9 @@ from rich.table import Table
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def measure_seconds(
-    runs: Mapping[str, Callable[[], Any]], repeats: int, device: str = DEVICE
-) -> dict[str, list[float]]:
+def measure_seconds(runs, repeats, device=DEVICE):
     """Seconds of each way; the ways take turns, so that other work on the machine slows all of them alike."""
-    seconds: dict[str, list[float]] = {way: [] for way in runs}
+    seconds = {way: [] for way in runs}
     for _ in range(repeats):
         for way, run in runs.items():
             synchronize(device)
@@ -33,13 +26,13 @@ def measure_seconds(
     return seconds
 
 
-def synchronize(device: str) -> None:
+def synchronize(device):
     """Waits for what a GPU still has to do."""
     if device.startswith("cuda"):
         torch.cuda.synchronize()
 
 
-def show(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], file: Path | None) -> None:
+def show(title, columns, rows, file):
     """Prints rows as they come, and then as a table, which is also written to a CSV file if one is named."""
     table = make_table(title, columns)
     for row in rows:
@@ -50,7 +43,7 @@ def show(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], f
         write_csv(file, table)
 
 
-def write_csv(file: Path, table: Table) -> None:
+def write_csv(file, table):
     """Writes what a table shows."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("w", newline="", encoding="utf-8") as stream:
@@ -58,7 +51,7 @@ def write_csv(file: Path, table: Table) -> None:
         csv.writer(stream, lineterminator="\n").writerows([[column.header for column in table.columns], *rows])
 
 
-def make_table(title: str, columns: Sequence[str]) -> Table:
+def make_table(title, columns):
     """A table of numbers."""
     table = Table(title=title)
     for column in columns:

@@ -1,21 +1,16 @@
 """What users would take instead of this library's metrics, as functions of the same captions, on the same weights."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 
-from reward import CaptionSample
-
 Scores = Callable[[], Any]
 BATCH = 32  # captions of a batch of theirs that has no default
 
 
-def ngrams(samples: Sequence[CaptionSample]) -> tuple[Callable[[], None], dict[str, Scores]]:
+def ngrams(samples):
     """pycocoevalcap: splits the texts into words; then {metric: scores}, of these words."""
     from pycocoevalcap.bleu.bleu import Bleu
     from pycocoevalcap.cider.cider import Cider
@@ -25,9 +20,9 @@ def ngrams(samples: Sequence[CaptionSample]) -> tuple[Callable[[], None], dict[s
 
     references = {row: [{"caption": text} for text in sample.references] for row, sample in enumerate(samples)}
     candidates = {row: [{"caption": sample.candidate}] for row, sample in enumerate(samples)}
-    words: list[dict[int, list[str]]] = []
+    words = []
 
-    def split() -> None:
+    def split():
         words[:] = [PTBTokenizer().tokenize(texts) for texts in (references, candidates)]
 
     split()
@@ -40,7 +35,7 @@ def ngrams(samples: Sequence[CaptionSample]) -> tuple[Callable[[], None], dict[s
     }
 
 
-def bert_folder(folder: Path, texts: Sequence[str], *, width: int, layers: int) -> Path:
+def bert_folder(folder, texts, *, width, layers):
     """A BERT with random weights, whose vocabulary is the words of the texts and the beginnings and rests of words."""
     from transformers import BertConfig, BertModel, BertTokenizer
 
@@ -57,7 +52,7 @@ def bert_folder(folder: Path, texts: Sequence[str], *, width: int, layers: int) 
     return folder
 
 
-def bert_score(folder: Path, samples: Sequence[CaptionSample], *, layer: int) -> Scores:
+def bert_score(folder, samples, *, layer):
     """bert-score: F1 of each caption."""
     from bert_score import BERTScorer
 
@@ -67,7 +62,7 @@ def bert_score(folder: Path, samples: Sequence[CaptionSample], *, layer: int) ->
     return lambda: scorer.score(candidates, references)[2].numpy()
 
 
-def clip_folder(folder: Path) -> Path:
+def clip_folder(folder):
     """A CLIP ViT-B/32 of transformers with random weights and OpenAI's tokens."""
     from open_clip import SimpleTokenizer
     from transformers import CLIPConfig, CLIPImageProcessor, CLIPModel, CLIPProcessor, CLIPTokenizer
@@ -83,7 +78,7 @@ def clip_folder(folder: Path) -> Path:
     return folder
 
 
-def torchmetrics_clip(folder: Path, samples: Sequence[CaptionSample]) -> Scores:
+def torchmetrics_clip(folder, samples):
     """CLIPScore of torchmetrics, as it gives it for one image and one caption each; `folder` is of `clip_folder`."""
     from torchmetrics.functional.multimodal.clip_score import _clip_score_update
     from transformers import CLIPModel, CLIPProcessor
@@ -91,16 +86,16 @@ def torchmetrics_clip(folder: Path, samples: Sequence[CaptionSample]) -> Scores:
     class Features(CLIPModel):
         """What torchmetrics 1.9 expects; those of transformers 5 give more than the features."""
 
-        def get_image_features(self, *arguments: Any, **named: Any) -> torch.Tensor:
+        def get_image_features(self, *arguments, **named):
             return super().get_image_features(*arguments, **named).pooler_output
 
-        def get_text_features(self, *arguments: Any, **named: Any) -> torch.Tensor:
+        def get_text_features(self, *arguments, **named):
             return super().get_text_features(*arguments, **named).pooler_output
 
     model, processor = Features.from_pretrained(folder).eval(), CLIPProcessor.from_pretrained(folder)
     images = {id(sample.image): torch.from_numpy(np.array(sample.image)).permute(2, 0, 1) for sample in samples}
 
-    def score() -> np.ndarray:
+    def score():
         found = []
         for start in range(0, len(samples), BATCH):
             part = samples[start : start + BATCH]
@@ -112,7 +107,7 @@ def torchmetrics_clip(folder: Path, samples: Sequence[CaptionSample]) -> Scores:
     return score
 
 
-def padded_vela(scorer: Any, samples: Sequence[CaptionSample]) -> Scores:
+def padded_vela(scorer, samples):
     """A VELA in batches of whole prompts, padded, in the order of the data, as COMET's `predict` runs its models."""
     from reward.metrics.vela.training import VelaCollator
 
@@ -123,7 +118,7 @@ def padded_vela(scorer: Any, samples: Sequence[CaptionSample]) -> Scores:
         for aspect in range(len(scorer.spec.aspects))
     ]
 
-    def score() -> np.ndarray:
+    def score():
         found = []
         for start in range(0, len(rows), BATCH):
             inputs = collate(rows[start : start + BATCH])

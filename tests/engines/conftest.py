@@ -1,14 +1,11 @@
 """Skips the files of engines unless they are asked for, and makes what their tests share."""
 
-from __future__ import annotations
-
 import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
 
 import pytest
 
@@ -17,7 +14,7 @@ from tests.engines.environments import program
 ROOT = Path(__file__).parents[2]
 # Not read for doctests: what runs in an engine's environment imports what only that has.
 collect_ignore_glob = ["[!_t]*.py"]
-Run: TypeAlias = Callable[..., subprocess.Popen[str]]
+Run = Callable[..., subprocess.Popen[str]]
 
 
 class _Left(pytest.Module):
@@ -25,11 +22,11 @@ class _Left(pytest.Module):
 
     reason = ""
 
-    def collect(self) -> Iterable[pytest.Item]:
+    def collect(self):
         pytest.skip(self.reason, allow_module_level=True)
 
 
-def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+def pytest_pycollect_makemodule(module_path, parent):
     engine = module_path.stem.removeprefix("test_")
     if os.environ.get("CAPREWARD_TEST_ENGINES") and program(engine, "python") is not None:
         return None
@@ -38,14 +35,14 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
     return module
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     for item in items:
         if item.path.parent == Path(__file__).parent:
             item.add_marker(pytest.mark.timeout(900))  # an engine takes half a minute to start
 
 
 @pytest.fixture(scope="session")
-def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def photos(tmp_path_factory):
     """Twelve drawings of scenes."""
     from reward.scenes import render, sample_scene
 
@@ -56,7 +53,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def captioner() -> Path:
+def captioner():
     """The folder of the embedded captioner."""
     from reward.checkpoints.folders import resolve_checkpoint
 
@@ -64,7 +61,7 @@ def captioner() -> Path:
 
 
 @pytest.fixture(scope="session")
-def judge(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def judge(tmp_path_factory):
     """The folder of a judge."""
     from tests.engines.judge_model import save_judge
 
@@ -74,10 +71,10 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def start(monkeypatch: pytest.MonkeyPatch) -> Run:
+def start(monkeypatch):
     """Starts `capreward` with some arguments in a process of its own."""
 
-    def started(*arguments: object) -> subprocess.Popen[str]:
+    def started(*arguments):
         command = [sys.executable, "-m", "reward.cli.main", *map(str, arguments)]
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
         return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

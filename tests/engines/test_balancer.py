@@ -18,7 +18,7 @@ from reward import CaptionSample, RemoteReward, load_scorer
 from reward.errors import ServiceError
 from reward.http_client import http_library
 from tests.toys.loopback_http import certificate, free_port
-from tests.toys.loopback_service import ROOT, LoopbackService, loopback_service
+from tests.toys.loopback_service import ROOT, ServerProcess, loopback_service
 from tests.toys.pictures import png
 
 CLIENTS, SERVICES = "key-of-the-clients", "key-of-the-services"
@@ -149,7 +149,7 @@ def test_services_that_end_and_come_back_cost_no_row(balancer, services):
     with ThreadPoolExecutor(8) as pool:
         clients = [pool.submit(client, number) for number in range(8)]
         try:
-            for end, ended in ((LoopbackService.stop, services[:1]), (LoopbackService.kill, services)):
+            for end, ended in ((ServerProcess.stop, services[:1]), (ServerProcess.kill, services)):
                 until(lambda: all(answered(service) for service in services))  # since they started
                 for service in ended:
                     end(service)
@@ -157,7 +157,7 @@ def test_services_that_end_and_come_back_cost_no_row(balancer, services):
                 for service in ended:
                     service.start()
                 for service in ended:
-                    service.wait(180)
+                    service.wait()
         finally:
             stop.set()
         for each in clients:

@@ -33,105 +33,81 @@ PATIENCE = 120  # seconds for an answer: where both processes are killed, a busy
 ROUNDING = 1e-5  # most that a reward may differ by where other captions stand in the batch
 
 
-class Load:
-    """Clients that call a reward with pauses; what the metric says of each pair was computed before."""
-
-    def __init__(self, folder):
-        rng = random.Random(0)
-        drawn = [make_rated_sample(rng) for _ in range(COUNT)]
-        self.files = [folder / f"{number:02}.png" for number in range(COUNT)]
-        for file, sample in zip(self.files, drawn, strict=True):
-            render(sample.scene).save(file)
-        self.broken = folder / "broken.png"
-        self.broken.write_bytes(self.files[0].read_bytes()[:-500])
-        self.captions = [f"{sample.candidate.caption.text} {number}" for number, sample in enumerate(drawn)]
-        pairs = [CaptionSample(text, str(file)) for file in self.files for text in self.captions]
-        self.expected = np.array(MetricReward("vela").rewards(pairs)).reshape(COUNT, COUNT)
-        told = np.sort(self.expected.ravel())
-        assert np.median(np.diff(told)) > 3 * ROUNDING, "one pair could stand for another"
-        self.seconds = []
-        self.rows, self.wrong = 0, list[str]()
-
-    def run(self, urls):
-        """Calls for as long as the test goes on, and waits for the last answers."""
-        self.reward = RemoteReward(urls, "vela", concurrency=CLIENTS, timeout=PATIENCE)
-        self.end = time.monotonic() + SECONDS
-        with ThreadPoolExecutor(CLIENTS) as pool:
-            list(pool.map(self._client, range(CLIENTS)))
-
-    def _client(self, number):
-        rng = random.Random(number)
-        while time.monotonic() < self.end:
-            time.sleep(rng.expovariate(RATE / CLIENTS))
-            start = time.monotonic()
-            try:
-                self._call(rng)
-            except Exception as error:
-                self.wrong.append(f"{type(error).__name__}: {error}"[:300])
-            self.seconds.append(time.monotonic() - start)
-
-    def _call(self, rng):
-        """Some captions of a drawing, and one of an image that cannot be read."""
-        photo, captions = rng.randrange(COUNT), rng.sample(range(COUNT), rng.randint(1, 8))
-        texts = [*(self.captions[each] for each in captions), "A star."]
-        images = [*[str(self.files[photo])] * len(captions), str(self.broken)]
-        *found, broken = self.reward(["Describe."] * len(texts), texts, image=images)
-        apart = np.abs(np.array(found, dtype=float) - self.expected[photo, captions])
-        self.rows += len(captions)
-        if broken is not None or not (apart <= ROUNDING).all():
-            self.wrong.append(f"drawing {photo}, captions {captions}: {found}, {broken}")
+@pytest.fixture
+def drawings(tmp_path):
+    """Files of drawings, captions, what the metric says of each pair, and a file that is cut."""
+    draw = random.Random(0)
+    samples = [make_rated_sample(draw) for _ in range(COUNT)]
+    files = [tmp_path / f"{number:02}.png" for number in range(COUNT)]
+    for file, sample in zip(files, samples, strict=True):
+        render(sample.scene).save(file)
+    cut = tmp_path / "cut.png"
+    cut.write_bytes(files[0].read_bytes()[:-500])
+    captions = [f"{sample.candidate.caption.text} {number}" for number, sample in enumerate(samples)]
+    pairs = [CaptionSample(caption, str(file)) for file in files for caption in captions]
+    expected = np.array(MetricReward("vela").rewards(pairs)).reshape(COUNT, COUNT)
+    assert np.median(np.diff(np.sort(expected.ravel()))) > 3 * ROUNDING, "one pair could stand for another"
+    return files, captions, expected, cut
 
 
-class Watch(threading.Thread):
-    """Kills processes and looks at memory until it is stopped.
-
-    The first kill ends both at once, the others the younger one, so that the older one grows old.
-    """
-
-    def __init__(self, service):
-        super().__init__()
-        self.service, self.stopping, self.kills = service, threading.Event(), 0
-        self.memory = []  # MB of the older one after the warm-up
-
-    def run(self):
-        start, kill_at, born = time.monotonic(), GAP, dict.fromkeys(self.service.children(), -60.0)
-        while not self.stopping.wait(2.0):
-            now = time.monotonic() - start
-            children = sorted(self.service.children(), key=lambda pid: born.setdefault(pid, now))
-            if len(children) < 2 or now - born[children[1]] < GAP / 2:
-                continue
-            if now >= kill_at:
-                for pid in children[1:] if self.kills else children:
-                    os.kill(pid, signal.SIGKILL)
-                self.kills, kill_at = self.kills + 1, now + GAP
-            elif now >= WARM:
-                with suppress(OSError):  # one has just ended
-                    self.memory.append(_megabytes(children[0]))
+def call_for_long(number, reward, drawings, seconds, wrong):
+    """A client: some captions of a drawing and one of the cut file a call, with pauses; notes what is wrong."""
+    files, captions, expected, cut = drawings
+    draw, end = random.Random(number), time.monotonic() + SECONDS
+    while time.monotonic() < end:
+        time.sleep(draw.expovariate(RATE / CLIENTS))
+        drawing, chosen = draw.randrange(COUNT), draw.sample(range(COUNT), draw.randint(1, 8))
+        texts = [*(captions[index] for index in chosen), "A star."]
+        images = [*[str(files[drawing])] * len(chosen), str(cut)]
+        start = time.monotonic()
+        try:
+            *rewards, of_the_cut_one = reward(["Describe."] * len(texts), texts, image=images)
+            apart = np.abs(np.array(rewards, dtype=float) - expected[drawing, chosen])
+            if of_the_cut_one is not None or not (apart <= ROUNDING).all():
+                wrong.append(f"drawing {drawing}, captions {chosen}: {rewards}, {of_the_cut_one}")
+        except Exception as error:
+            wrong.append(f"{type(error).__name__}: {error}"[:300])
+        seconds.append(time.monotonic() - start)
 
 
-def _megabytes(pid):
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    return sum(int(line.split()[1]) / 1024 for line in lines if line.startswith("Pss:"))
+def kill_and_watch(service, stopping, kills, memory):
+    """Kills both processes at first, and then the younger one; notes the memory of the older one, which grows old."""
+    start, kill_at, born = time.monotonic(), GAP, dict.fromkeys(service.children(), -60.0)
+    while not stopping.wait(2.0):
+        now = time.monotonic() - start
+        children = sorted(service.children(), key=lambda pid: born.setdefault(pid, now))
+        if len(children) < 2 or now - born[children[1]] < GAP / 2:
+            continue
+        if now >= kill_at:
+            for pid in children[1:] if kills else children:
+                os.kill(pid, signal.SIGKILL)
+            kills.append(now)
+            kill_at = now + GAP
+        elif now >= WARM:
+            with suppress(OSError):  # it has just ended
+                lines = Path(f"/proc/{children[0]}/smaps_rollup").read_text().splitlines()
+                memory.append(sum(int(line.split()[1]) / 1024 for line in lines if line.startswith("Pss:")))
 
 
 @pytest.mark.timeout(SECONDS + 400)
-def test_soak(tmp_path):
-    load = Load(tmp_path)
-    options = ("--metric", "vela", "--devices", "cpu,cpu", "--timeout", str(PATIENCE))
-    with loopback_service(*options) as service:
-        watch = Watch(service)
+def test_soak(drawings):
+    seconds, wrong, kills, memory, stopping = [], [], [], [], threading.Event()
+    with loopback_service("--metric", "vela", "--devices", "cpu,cpu", "--timeout", str(PATIENCE)) as service:
+        watch = threading.Thread(target=kill_and_watch, args=(service, stopping, kills, memory))
         watch.start()
-        try:
-            load.run(f"{service.url},http://127.0.0.1:{service.port + 1}")
-        finally:
-            watch.stopping.set()
-            watch.join()
+        urls = f"{service.url},http://127.0.0.1:{service.port + 1}"
+        reward = RemoteReward(urls, "vela", concurrency=CLIENTS, timeout=PATIENCE)
+        with ThreadPoolExecutor(CLIENTS) as pool:
+            for number in range(CLIENTS):
+                pool.submit(call_for_long, number, reward, drawings, seconds, wrong)
+        stopping.set()
+        watch.join()
         assert service.stop() == 0
-    quarter = len(watch.memory) // 4
-    first, last = (statistics.median(part) for part in (watch.memory[:quarter], watch.memory[-quarter:]))
-    cuts = [1000 * value for value in statistics.quantiles(load.seconds, n=100)]
-    print(f"{len(load.seconds)} calls, {watch.kills} kills, {load.rows} rows compared, {len(load.wrong)} wrong")
-    print(f"ms: p50 {cuts[49]:.0f}, p99 {cuts[98]:.0f}; memory {first:.0f} to {last:.0f} MB")
-    assert load.wrong == []
-    assert watch.kills >= 3
+    quarter = len(memory) // 4
+    first, last = (statistics.median(part) for part in (memory[:quarter], memory[-quarter:]))
+    cuts = [1000 * value for value in statistics.quantiles(seconds, n=100)]
+    print(f"{len(seconds)} calls, {len(kills)} kills, {len(wrong)} wrong; p50 {cuts[49]:.0f} ms, p99 {cuts[98]:.0f} ms")
+    print(f"memory {first:.0f} to {last:.0f} MB")
+    assert wrong == []
+    assert len(kills) >= 3
     assert last / first - 1 < MOST_GROWTH

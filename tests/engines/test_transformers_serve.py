@@ -9,13 +9,14 @@ from reward.decoding.captioners import EMBEDDED_PROMPT
 from reward.errors import JudgeError
 from reward.judges import LocalJudge, Question, ServerJudge
 from tests.engines.environments import program
-from tests.engines.servers import EngineServer
 from tests.toys.json_lines import read_lines
+from tests.toys.loopback_service import ServerProcess
 
 
 def serving(model, log):
     command = [str(program("transformers_serve", "transformers")), "serve", str(model), "--device", "cpu"]
-    return EngineServer([*command, "--host", "127.0.0.1", "--port", "{port}"], log)
+    command += ["--host", "127.0.0.1", "--port", "{port}"]
+    return ServerProcess(command, {"HF_HUB_OFFLINE": "1"}, log=log, seconds=280)
 
 
 @pytest.mark.parametrize("samples", [False, True])
@@ -25,7 +26,7 @@ def test_captions(samples, captioner, photos, start, tmp_path):
     (model / "generation_config.json").write_text(json.dumps({**settings, "do_sample": samples}))
 
     def told(name, code):
-        line = ["caption", "--model", f"{server.url}#{name}", photos, "--n", 3, "--metric", "length"]
+        line = ["caption", "--model", f"{server.url}/v1#{name}", photos, "--n", 3, "--metric", "length"]
         line += ["--max-tokens", 90, "--prompt", EMBEDDED_PROMPT, "--keep-candidates", "-o", tmp_path / "c.jsonl"]
         command = start(*line)
         text, _ = command.communicate()
@@ -47,7 +48,7 @@ def test_a_judge(judge, photos, tmp_path):
     local = LocalJudge.from_pretrained(judge, device="cpu")
     questions = [Question(f"How good is {number}?", image) for number, image in enumerate(sorted(photos.iterdir()))]
     with serving(judge, tmp_path / "log") as server:
-        served = ServerJudge(str(judge), server.url)
+        served = ServerJudge(str(judge), f"{server.url}/v1")
         written = [[each.text for each in one.generate(questions, max_new_tokens=8)] for one in (local, served)]
         assert written[0] == written[1]  # which shows that the pictures arrive
         assert len(set(written[0])) > 1

@@ -14,8 +14,8 @@ from reward.metrics.harmoniceval.scorer import HarmonicScorer
 from reward.metrics.judge_metric.scorer import ClairScorer, VqaScorer
 from tests.engines.environments import program
 from tests.engines.judge_model import save_judge
-from tests.engines.servers import EngineServer
 from tests.toys.json_lines import read_lines
+from tests.toys.loopback_service import ServerProcess
 
 CAPTIONS = ("A red star.", "Two blue rings on a beach.", "A dog.", "Nothing is here, but a big sign says STOP.")
 REFERENCES = ["A red star.", "It is big."]
@@ -32,8 +32,8 @@ def vllm(model, length, folder):
     command += ["--dtype", "float32", "--enforce-eager", "--max-model-len", str(length), "--max-num-seqs", "16"]
     command += ["--structured-outputs-config", '{"backend": "xgrammar", "disable_any_whitespace": true}']
     settings = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
-    settings |= {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
-    return EngineServer(command, folder / "vllm.log", settings)
+    settings |= {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1"}
+    return ServerProcess(command, settings, log=folder / "vllm.log", seconds=280)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def judge(request, tmp_path_factory):
 def served(judge, tmp_path_factory):
     """Makes judges behind one server."""
     with vllm(judge, 8192, tmp_path_factory.mktemp("vllm")) as server:
-        yield lambda **settings: ServerJudge(str(judge), server.url, **settings)
+        yield lambda **settings: ServerJudge(str(judge), f"{server.url}/v1", **settings)
 
 
 @pytest.fixture(scope="module")
@@ -76,8 +76,8 @@ def differences(server, photos, model, processor):
     A model may sample other tokens than the tokenizer makes of the same text (" a" and "t" for " at": one caption of
     600 of the embedded captioner). The text does not tell which, so a few captions cannot be compared.
     """
-    asked = ServerJudge("", server.url)
-    judge = ServerJudge(asked.models()[0], server.url)
+    asked = ServerJudge("", f"{server.url}/v1")
+    judge = ServerJudge(asked.models()[0], f"{server.url}/v1")
     apart = []
     for photo in sorted(photos.iterdir()):
         question = Question(EMBEDDED_PROMPT, photo)
@@ -90,7 +90,18 @@ def differences(server, photos, model, processor):
 
 def test_captions_and_their_log_probabilities(captioner, photos, start, tmp_path):
     with vllm(captioner, 512, tmp_path) as server:
-        line = ["caption", "--model", server.url, photos, "--n", 8, "--metric", "length", "--prompt", EMBEDDED_PROMPT]
+        line = [
+            "caption",
+            "--model",
+            f"{server.url}/v1",
+            photos,
+            "--n",
+            8,
+            "--metric",
+            "length",
+            "--prompt",
+            EMBEDDED_PROMPT,
+        ]
         command = start(*line, "--max-tokens", 90, "--keep-candidates", "-o", tmp_path / "c.jsonl")
         told, _ = command.communicate()
         assert command.returncode == 0, told

@@ -1,11 +1,5 @@
 """Two steps of a real trainer of TRL with a tiny policy that sees images."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
-
 import torch
 from datasets import Dataset
 from PIL import Image as PILImage
@@ -26,20 +20,20 @@ class Stop(Exception):
 class StopAfter(TrainerCallback):
     """Ends it after a step, as a kill does."""
 
-    def __init__(self, step: int) -> None:
+    def __init__(self, step):
         self.step = step
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_step_end(self, args, state, control, **_):
         if state.global_step == self.step:
             raise Stop
 
 
-def with_images(images: list[PILImage.Image]) -> Any:
+def with_images(images):
     """Prompts for images, without references."""
     return make_prompt_dataset(Dataset.from_dict({"image": images}), "Describe it")
 
 
-def policy_in(folder: Path) -> tuple[Any, Any]:
+def policy_in(folder):
     """A tiny LLaVA from a folder, from which trainers also load the reference of their KL term."""
     for part in llava():
         part.save_pretrained(folder)
@@ -47,18 +41,18 @@ def policy_in(folder: Path) -> tuple[Any, Any]:
 
 
 def make_trainer(
-    policy: tuple[Any, Any],
-    rewards: list[Any],
-    data: Any,
-    folder: Path,
-    trainer_class: type[Any] = GRPOTrainer,
-    config_class: type[Any] = GRPOConfig,
+    policy,
+    rewards,
+    data,
+    folder,
+    trainer_class=GRPOTrainer,
+    config_class=GRPOConfig,
     *,
-    callbacks: Sequence[Any] = (),
-    peft_config: Any = None,
-    evaluated: Any = None,
-    **options: Any,
-) -> Any:
+    callbacks=(),
+    peft_config=None,
+    evaluated=None,
+    **options,
+):
     """A trainer of two steps on the CPU, which saves nothing."""
     model, processor = policy
     defaults = {"max_steps": 2, "learning_rate": 1e-3, "save_strategy": "no", "max_completion_length": 6}
@@ -77,7 +71,7 @@ def make_trainer(
     )
 
 
-def train(rewards: list[Any], data: Any, folder: Path, *classes: type[Any], **options: Any) -> list[dict[str, Any]]:
+def train(rewards, data, folder, *classes, **options):
     """Gives the log of each of the two steps, after a check that the policy has changed."""
     trainer = make_trainer(llava(), rewards, data, folder, *classes, **options)
     before = [value.clone() for value in trainer.model.parameters()]

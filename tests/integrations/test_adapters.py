@@ -1,7 +1,5 @@
 """What verl, ms-swift and OpenRLHF call: each in the form of its own calls. Engines themselves run in tests/engines."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import json
@@ -11,7 +9,6 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
 
 import pytest
 from PIL import Image
@@ -27,7 +24,7 @@ PROMPT = "<|im_start|>user\n<|vision_start|><|image_pad|><|vision_end|>Describe.
 Row = tuple[str, str | None, list[str]]  # caption, file of its image, references
 
 
-def by_verl(rows: list[Row], **settings: Any) -> list[float]:
+def by_verl(rows, **settings):
     infos = [{"index": 0, "image": image, "references": references} for _, image, references in rows]
     results = verl([caption for caption, *_ in rows], infos, **settings)
     if "missing" in settings:
@@ -35,10 +32,10 @@ def by_verl(rows: list[Row], **settings: Any) -> list[float]:
     return [result["score"] for result in results]
 
 
-def verl(captions: list[str], infos: list[dict[str, Any]], **settings: Any) -> list[dict[str, float]]:
+def verl(captions, infos, **settings):
     """One coroutine a sample, all at the same time."""
 
-    async def together() -> list[dict[str, float]]:
+    async def together():
         return await asyncio.gather(
             *(
                 compute_score(
@@ -51,7 +48,7 @@ def verl(captions: list[str], infos: list[dict[str, Any]], **settings: Any) -> l
     return asyncio.run(together())
 
 
-def by_ms_swift(rows: list[Row], wait: float = 0, **settings: Any) -> list[float]:
+def by_ms_swift(rows, wait=0, **settings):
     """A call of the trainer has all samples."""
     captions, images, references = zip(*rows, strict=True)
     turns = [{"role": "user", "content": "<image>Describe."}, {"role": "assistant", "content": "A star."}]
@@ -60,12 +57,12 @@ def by_ms_swift(rows: list[Row], wait: float = 0, **settings: Any) -> list[float
     return CaptionORM(args=object(), **settings)(captions, images=cells, references=references, **columns)
 
 
-def by_openrlhf(rows: list[Row], **settings: Any) -> list[float]:
+def by_openrlhf(rows, **settings):
     """One call a sample, in threads. Labels have paths below a folder."""
     folder = Path(rows[0][1] or ".").parent
     reward_func = make_reward_func(image_root=folder, **settings)
 
-    def call(row: Row) -> float:
+    def call(row):
         caption, image, references = row
         query = PROMPT.replace("<|image_pad|>", "<|image_pad|>" * 300) + caption + "<|im_end|>"
         label = json.dumps({"image": image and Path(image).name, "references": references})
@@ -84,13 +81,13 @@ adapters = pytest.mark.parametrize("rewards", [by_verl, by_ms_swift, by_openrlhf
 
 
 @pytest.fixture
-def settings() -> dict[str, Any]:
+def settings():
     """The reward is the image's brightness. The name is new: rewards of equal settings are kept for the process."""
     return {"metric": "picture", "weights": {"bright": 1}, "name": uuid.uuid4().hex}
 
 
 @pytest.fixture
-def scorer(monkeypatch: pytest.MonkeyPatch) -> PictureScorer:
+def scorer(monkeypatch):
     """Installs the metric `picture`, and gives its scorer."""
     scorer = PictureScorer()
     monkeypatch.setattr(registry, "installed_specs", lambda: {"picture": SPEC})
@@ -99,7 +96,7 @@ def scorer(monkeypatch: pytest.MonkeyPatch) -> PictureScorer:
 
 
 @pytest.fixture
-def photos(tmp_path: Path) -> dict[str, str]:
+def photos(tmp_path):
     """Files: white is 1.0, grey 0.2, and one is no image."""
     for name, level in (("white", 255), ("grey", 51)):
         Image.new("RGB", (4, 4), (level,) * 3).save(tmp_path / f"{name}.png")
@@ -108,9 +105,7 @@ def photos(tmp_path: Path) -> dict[str, str]:
 
 
 @adapters
-def test_each_row_gets_the_reward_of_its_caption_image_and_references(
-    rewards: Any, settings: dict[str, Any], scorer: PictureScorer, photos: dict[str, str]
-) -> None:
+def test_each_row_gets_the_reward_of_its_caption_image_and_references(rewards, settings, scorer, photos):
     rows = [("A star.", photos["white"], ["One."]), ("Two stars.", photos["grey"], ["A.", "B."])] * 2
     assert rewards(rows, **settings, wait=0.3) == pytest.approx([1.0, 0.2, 1.0, 0.2])
     known = {(sample.candidate, sample.references) for sample in scorer.samples}
@@ -119,9 +114,7 @@ def test_each_row_gets_the_reward_of_its_caption_image_and_references(
 
 
 @adapters
-def test_a_row_without_a_score_raises_or_gets_what_is_set(
-    rewards: Any, settings: dict[str, Any], scorer: PictureScorer, photos: dict[str, str]
-) -> None:
+def test_a_row_without_a_score_raises_or_gets_what_is_set(rewards, settings, scorer, photos):
     rows = [("A star.", photos["white"], []), ("A star.", photos["broken"], [])]
     with pytest.raises(InvalidSampleError, match="missing=NUMBER"):
         rewards(rows, **settings)
@@ -129,18 +122,14 @@ def test_a_row_without_a_score_raises_or_gets_what_is_set(
 
 
 @adapters
-def test_the_first_call_may_be_of_the_only_broken_image_if_that_is_provided_for(
-    rewards: Any, settings: dict[str, Any], scorer: PictureScorer, photos: dict[str, str]
-) -> None:
+def test_the_first_call_may_be_of_the_only_broken_image_if_that_is_provided_for(rewards, settings, scorer, photos):
     assert rewards([("A star.", photos["broken"], [])], **settings, missing=-1.0) == [-1.0]
     assert rewards([("A star.", photos["white"], [])], **settings, missing=-1.0) == [1.0]
     with pytest.raises(InvalidSampleError, match="none of the 1 rows of the first call"):
         rewards([("A star.", None, [])], **settings)
 
 
-def test_verl_gives_scores_of_aspects_and_finds_images_and_references_as_rows_have_them(
-    settings: dict[str, Any], scorer: PictureScorer, photos: dict[str, str]
-) -> None:
+def test_verl_gives_scores_of_aspects_and_finds_images_and_references_as_rows_have_them(settings, scorer, photos):
     grey = Image.open(photos["grey"])
     infos = [{"image_path": photos["white"]}, {"images": [grey], "image": None}, {"image": grey, "refs": ["Own."]}]
     results = verl(["A star."] * 3, infos, **settings)
@@ -155,33 +144,31 @@ def test_verl_gives_scores_of_aspects_and_finds_images_and_references_as_rows_ha
 class NaiveRewardManager:
     """As much of verl's manager as ours builds on; verl is not installed here."""
 
-    def __init__(self, config: Any, tokenizer: Any, compute_score: Any) -> None:
+    def __init__(self, config, tokenizer, compute_score):
         self.compute_score = compute_score
 
-    async def run_single(self, data: Any) -> Any:
+    async def run_single(self, data):
         return await self.compute_score("a", "A star.", "The truth.", data.non_tensor_batch["extra_info"][0])
 
 
 class Batch:
     """Rows of verl's `DataProto`."""
 
-    def __init__(self, **columns: list[Any]) -> None:
+    def __init__(self, **columns):
         self.non_tensor_batch = columns
 
-    def __getitem__(self, rows: slice) -> Batch:
+    def __getitem__(self, rows):
         return Batch(**{name: values[rows] for name, values in self.non_tensor_batch.items()})
 
 
-def test_verls_manager_hands_over_the_images_of_the_prompt_unless_the_row_has_its_own(
-    photos: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_verls_manager_hands_over_the_images_of_the_prompt_unless_the_row_has_its_own(photos, monkeypatch):
     parent = ModuleType("verl.experimental.reward_loop.reward_manager.naive")
-    parent.NaiveRewardManager = NaiveRewardManager  # type: ignore[attr-defined]
+    parent.NaiveRewardManager = NaiveRewardManager
     monkeypatch.setitem(sys.modules, parent.__name__, parent)
     monkeypatch.delitem(sys.modules, "integrations.verl.reward_manager", raising=False)
     from integrations.verl.reward_manager import CaptionRewardManager
 
-    async def given(*arguments: Any) -> Any:
+    async def given(*arguments):
         return find_image(arguments[-1])
 
     config = SimpleNamespace(reward=SimpleNamespace(custom_reward_function=SimpleNamespace(path="file.py")))

@@ -6,13 +6,9 @@ Each cell trains a tiny captioner for two steps with the embedded VELA. It says 
 reward and the policy changed. "Runs" in brackets: captions had rewards, but TRL did not change the policy.
 """
 
-from __future__ import annotations
-
 import tempfile
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import torch
 import trl
@@ -30,24 +26,24 @@ TRAINERS = ("GRPO", "RLOO", *EXPERIMENTAL)
 QUESTION = "Describe it"
 
 
-def rows() -> Dataset:
+def rows():
     references = [["A red star."], ["Green.", "It is green."], [], None]
     return Dataset.from_dict({"picture": pictures(4), "refs": references})
 
 
-def chat() -> Dataset:
+def chat():
     return make_prompt_dataset(rows(), QUESTION, image_column="picture", references_column="refs")
 
 
-def several_images() -> Dataset:
+def several_images():
     listed = chat().map(lambda row: {"images": [row["image"]]}, remove_columns="image")
     return listed.cast_column("images", List(Image()))
 
 
-def in_prompt() -> Dataset:
+def in_prompt():
     """The image stands in the prompt alone, which Arrow tables cannot hold, so a transform puts it there."""
 
-    def prompts(batch: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    def prompts(batch):
         text = {"type": "text", "text": QUESTION}
         chats = [[{"role": "user", "content": [{"type": "image", "image": image}, text]}] for image in batch["picture"]]
         return {"prompt": chats, "references": batch["refs"]}
@@ -55,7 +51,7 @@ def in_prompt() -> Dataset:
     return rows().with_transform(prompts)
 
 
-USES: dict[str, Callable[[], Any]] = {
+USES = {
     "plain prompt": lambda: rows().add_column("prompt", [f"USER: {QUESTION} ASSISTANT:"] * 4),
     "chat": chat,
     "column images": several_images,
@@ -66,12 +62,12 @@ USES: dict[str, Callable[[], Any]] = {
 }
 
 
-def cell(name: str, use: str, folder: Path) -> str:
+def cell(name, use, folder):
     """Trains with a trainer and a use; says what became of it."""
-    given: list[list[float | None]] = []
+    given = []
 
-    def kept(part: Any) -> Any:
-        def function(**call: Any) -> list[float | None]:
+    def kept(part):
+        def function(**call):
             given.append(part(**call))
             return given[-1]
 
@@ -79,7 +75,7 @@ def cell(name: str, use: str, folder: Path) -> str:
         return function
 
     reward = VelaReward(device="cpu", image_column="picture" if use == "plain prompt" else None)
-    arguments: dict[str, Any] = {"max_steps": 2, "learning_rate": 1e-2, "use_cpu": True, "bf16": False}
+    arguments = {"max_steps": 2, "learning_rate": 1e-2, "use_cpu": True, "bf16": False}
     arguments |= {"per_device_train_batch_size": 4, "per_device_eval_batch_size": 4, "gradient_checkpointing": False}
     arguments |= {"report_to": "none", "save_strategy": "no", "disable_tqdm": True}
     online = {"max_length": 64, "max_new_tokens": 6}
@@ -110,7 +106,7 @@ def cell(name: str, use: str, folder: Path) -> str:
     return "runs" if changed else "(runs)"
 
 
-def main() -> None:
+def main():
     """Prints the matrix."""
     print(f"TRL {trl.__version__}, torch {torch.__version__}\n\n| use | {' | '.join(TRAINERS)} |")
     print("|---" * (1 + len(TRAINERS)) + "|")

@@ -5,15 +5,12 @@ tokenizers, images and grouping work as always. Only what is on the GPU is fake.
 CPU wait for it; such reads are counted, and give ones, and no places where a mask is true.
 """
 
-from __future__ import annotations
-
 import traceback
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import nn
@@ -50,15 +47,15 @@ class FakeDevice:
         bytes, peak: bytes of all tensors that are on the device, now and at most.
     """
 
-    def __init__(self, name: str = "cuda") -> None:
+    def __init__(self, name="cuda"):
         self.name = name
         self.condition = False
         self.mode = FakeTensorMode(allow_non_fake_inputs=True)
-        self.reads: Counter[str] = Counter()
+        self.reads = Counter()
         self.bytes = self.peak = 0
-        self._seen: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._seen = weakref.WeakSet()
 
-    def build(self, make: Callable[[], NetworkT], dtype: torch.dtype = torch.float32) -> NetworkT:
+    def build(self, make, dtype=torch.float32):
         """A network on the device, whose weights have no values."""
         default = torch.get_default_dtype()
         torch.set_default_dtype(dtype)
@@ -72,7 +69,7 @@ class FakeDevice:
         return network
 
     @contextmanager
-    def run(self) -> Iterator[Callable[[], int]]:
+    def run(self):
         """Context in which tensors can be sent to the device; gives a function that returns the FLOPs so far."""
         with (
             FlopCounterMode(display=False) as flops,
@@ -82,17 +79,17 @@ class FakeDevice:
         ):
             yield flops.get_total_flops
 
-    def memory(self) -> AbstractContextManager[Any]:
+    def memory(self):
         """Context that counts memory alone: what has values keeps them, and no FLOPs are counted.
 
         Some networks choose shapes by values, and `FlopCounterMode` holds on to what checkpoints compute again.
         """
         return _Memory(self)
 
-    def is_on(self, value: Any) -> bool:
+    def is_on(self, value):
         return isinstance(value, FakeTensor) and value.device.type == self.name
 
-    def count(self, value: Any) -> None:
+    def count(self, value):
         """Adds the memory of a tensor until it is freed."""
         if not self.is_on(value):
             return
@@ -103,10 +100,10 @@ class FakeDevice:
             self.peak = max(self.peak, self.bytes)
             weakref.finalize(storage, self._free, storage.nbytes())
 
-    def _free(self, size: int) -> None:
+    def _free(self, size):
         self.bytes -= size
 
-    def note_read(self) -> None:
+    def note_read(self):
         """Counts a read by the innermost function of the project."""
         frames = [frame for frame in traceback.extract_stack() if frame.filename != __file__]
         own = [frame for frame in frames if Path(frame.filename).is_relative_to(_ROOT / "reward")]
@@ -115,11 +112,11 @@ class FakeDevice:
 
 
 @contextmanager
-def _as_on_a_gpu() -> Iterator[None]:
+def _as_on_a_gpu():
     """Lets `Module.to` replace fake parameters, which PyTorch cannot change in place, and `tolist` read at once."""
     original, tolist = nn.Module._apply, FakeTensor.tolist
 
-    def convert(module: nn.Module, function: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> nn.Module:
+    def convert(module, function, recurse=True):
         for child in module.children() if recurse else ():
             convert(child, function)
         for name, value in module._parameters.items():
@@ -130,21 +127,21 @@ def _as_on_a_gpu() -> Iterator[None]:
                 module._buffers[name] = function(value)
         return module
 
-    nn.Module._apply = convert  # type: ignore[method-assign,assignment]
-    FakeTensor.tolist = torch.Tensor.tolist  # type: ignore[method-assign]  # one read, not one for each element
+    nn.Module._apply = convert
+    FakeTensor.tolist = torch.Tensor.tolist  # one read, not one for each element
     try:
         yield
     finally:
-        nn.Module._apply = original  # type: ignore[method-assign]
-        FakeTensor.tolist = tolist  # type: ignore[method-assign]
+        nn.Module._apply = original
+        FakeTensor.tolist = tolist
 
 
 class _Memory(TorchDispatchMode):
-    def __init__(self, device: FakeDevice) -> None:
+    def __init__(self, device):
         super().__init__()
         self.device = device
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
         for value in tree_leaves(out):
             self.device.count(value)
@@ -154,11 +151,11 @@ class _Memory(TorchDispatchMode):
 class _Transfers(TorchFunctionMode):
     """Makes tensors fake on their way to the device, and real on their way back, of which it tells `note_read`."""
 
-    def __init__(self, device: FakeDevice, note_read: Callable[[], None]) -> None:
+    def __init__(self, device, note_read):
         super().__init__()
         self.device, self.note_read = device, note_read
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         is_there = bool(args) and self.device.is_on(args[0])
         if is_there and (func in _READS or _leaves(func, args[1:], kwargs)):
@@ -170,23 +167,23 @@ class _Transfers(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def _targets(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[str]:
+def _targets(args, kwargs):
     for value in (*args, kwargs.get("device")):
         if isinstance(value, (str, torch.device)):
             yield torch.device(value).type
 
 
-def _arrives(name: str, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+def _arrives(name, func, args, kwargs):
     if func is torch.Tensor.to:
         return name in _targets(args[1:], kwargs)
     return kwargs.get("device") is not None and torch.device(kwargs["device"]).type == name
 
 
-def _leaves(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+def _leaves(func, args, kwargs):
     return func is torch.Tensor.to and "cpu" in _targets(args, kwargs)
 
 
-def _value(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def _value(func, args, kwargs):
     """Ones in place of what is read; of `nonzero`, that there are none."""
     tensor = args[0]
     if func is torch.Tensor.nonzero:

@@ -1,28 +1,22 @@
 """HTTP on the loopback interface: replies are written by a function of the test."""
 
-from __future__ import annotations
-
 import socket
 import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 
-def free_port() -> int:
+def free_port():
     """A loopback port that nothing listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
-def send(
-    handler: BaseHTTPRequestHandler, body: bytes, status: int = 200, announced: int | None = None, **headers: str
-) -> None:
+def send(handler, body, status=200, announced=None, **headers):
     """A reply, of JSON unless its headers say otherwise; an underscore in a header's name stands for a hyphen."""
     handler.send_response(status)
     for name, value in {"Content_Type": "application/json", **headers}.items():
@@ -33,7 +27,7 @@ def send(
         handler.wfile.write(body)
 
 
-def certificate(folder: Path) -> Path:
+def certificate(folder):
     """A file with a key and a certificate of 127.0.0.1 that it has signed itself."""
     file, key = folder / "certificate.pem", folder / "key.pem"
     options = "-x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=127.0.0.1"
@@ -44,13 +38,13 @@ def certificate(folder: Path) -> Path:
 
 
 @contextmanager
-def serving(reply: Callable[[BaseHTTPRequestHandler, bytes], None], certificate: Path | None = None) -> Iterator[str]:
+def serving(reply, certificate=None):
     """Has `reply` answer every request, given its handler and its body; gives the address until the block ends."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def answer(self) -> None:
+        def answer(self):
             try:
                 reply(self, self.body())
             except OSError:  # the client went away, as it may
@@ -58,7 +52,7 @@ def serving(reply: Callable[[BaseHTTPRequestHandler, bytes], None], certificate:
 
         do_GET = do_HEAD = do_POST = do_PUT = answer
 
-        def body(self) -> bytes:
+        def body(self):
             if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
                 return self.rfile.read(int(self.headers.get("Content-Length") or 0))
             chunks = []
@@ -68,15 +62,15 @@ def serving(reply: Callable[[BaseHTTPRequestHandler, bytes], None], certificate:
             self.rfile.readline()
             return b"".join(chunks)
 
-        def log_message(self, *_: object) -> None:
+        def log_message(self, *_):
             pass
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True
 
-        def handle_error(self, request: object, client_address: object) -> None:
+        def handle_error(self, request, client_address):
             if not isinstance(sys.exc_info()[1], OSError):  # a client that was killed is no fault of the server
-                super().handle_error(request, client_address)  # type: ignore[arg-type]
+                super().handle_error(request, client_address)
 
     server = Server(("127.0.0.1", 0), Handler)
     if certificate is not None:

@@ -8,12 +8,9 @@ import socket
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler
 from io import BytesIO
-from typing import Any
 
 import torch
 from PIL import Image
@@ -36,11 +33,11 @@ class Fault:
     body: str = '{"error": {"message": "planned", "code": null}}'
 
 
-def _parts(content: Any) -> list[dict[str, Any]]:
+def _parts(content):
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
-def _with_image(part: dict[str, Any]) -> dict[str, Any]:
+def _with_image(part):
     if part["type"] != "image_url":
         return part
     encoded = part["image_url"]["url"].split(",", 1)[1]
@@ -62,31 +59,31 @@ class LoopbackJudge:
         served: {request: times it was answered in full}.
     """
 
-    def __init__(self, model: Any, processor: Any, *, key: str | None = None) -> None:
+    def __init__(self, model, processor, *, key=None):
         self.model, self.processor, self.key = model, processor, key
         self.endpoint = ""
-        self.models: tuple[str, ...] = ("tiny",)
-        self.answers_as: str | None = None  # the name in replies, if not the one that was asked for
+        self.models = ("tiny",)
+        self.answers_as = None  # the name in replies, if not the one that was asked for
         self.loading = 0  # times that it says that it is not ready, when asked for its models
-        self.faults: deque[Fault | None] = deque()
-        self.served: Counter[str] = Counter()
-        self.requests: list[dict[str, Any]] = []
-        self.arrivals: list[float] = []
+        self.faults = deque()
+        self.served = Counter()
+        self.requests = []
+        self.arrivals = []
         self.delay = 0.0
         self.refuse = ""  # questions with this text are refused with 400
         self.newer = False  # refuses max_tokens, as OpenAI's newer models do
         self.most_choices = 1_000  # of a reply, whatever `n` asks for
         self.samples = True  # False writes the likeliest text at any temperature
-        self.choices: Counter[str] = Counter()  # {last message: answers that were sent in full}
+        self.choices = Counter()  # {last message: answers that were sent in full}
         self.bills_cached = True  # False leaves out of the bill what earlier requests began with
-        self.seen_prompts: list[list[int]] = []
+        self.seen_prompts = []
         self.most_at_once = 0
         self._now = 0
         self._lock = threading.Lock()
         self._model_lock = threading.Lock()
 
     @contextmanager
-    def handling(self, body: dict[str, Any]) -> Iterator[Fault | None]:
+    def handling(self, body):
         """Books a request; gives its fault."""
         with self._lock:
             self.requests.append(body)
@@ -100,7 +97,7 @@ class LoopbackJudge:
             with self._lock:
                 self._now -= 1
 
-    def complete(self, body: dict[str, Any]) -> dict[str, Any]:
+    def complete(self, body):
         """The chat completion for a request."""
         messages = [
             {"role": message["role"], "content": [_with_image(part) for part in _parts(message["content"])]}
@@ -133,7 +130,7 @@ class LoopbackJudge:
             "usage": {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written},
         }
 
-    def _billed(self, prompt: list[int]) -> int:
+    def _billed(self, prompt):
         """Tokens of a prompt that are to be paid."""
         cached = 0
         for seen in [] if self.bills_cached else self.seen_prompts:
@@ -142,13 +139,13 @@ class LoopbackJudge:
         self.seen_prompts.append(prompt)
         return len(prompt) - cached
 
-    def _up_to_the_end(self, ids: list[int]) -> list[int]:
+    def _up_to_the_end(self, ids):
         end = self.processor.tokenizer.eos_token_id
         return ids[: ids.index(end) + 1] if end in ids else ids
 
-    def _choice(self, row: int, ids: list[int], logits: Any, body: dict[str, Any]) -> dict[str, Any]:
+    def _choice(self, row, ids, logits, body):
         tokenizer = self.processor.tokenizer
-        choice: dict[str, Any] = {
+        choice = {
             "index": row,
             "finish_reason": "stop" if ids[-1] == tokenizer.eos_token_id else "length",
             "message": {"role": "assistant", "content": tokenizer.decode(ids, skip_special_tokens=True)},
@@ -160,13 +157,13 @@ class LoopbackJudge:
             choice["logprobs"] = {"content": [self._step(*each, top) for each in zip(ids, told, strict=True)]}
         return choice
 
-    def _step(self, token: int, row: torch.Tensor, count: int) -> dict[str, Any]:
+    def _step(self, token, row, count):
         """What is told of a written token, given the log probabilities of all tokens."""
         decode = self.processor.tokenizer.decode
         listed = [{"token": decode([other]), "logprob": float(row[other])} for other in row.topk(count).indices]
         return {"token": decode([token]), "logprob": float(row[token]), "top_logprobs": listed}
 
-    def reply(self, handler: BaseHTTPRequestHandler, sent_body: bytes) -> None:
+    def reply(self, handler, sent_body):
         """Answers a request, or does what its fault says."""
         if handler.command == "GET":
             if self.loading:
@@ -203,7 +200,7 @@ class LoopbackJudge:
                 send(handler, part, announced=len(data) if kind == "cut" else None)
             handler.close_connection |= kind in ("drop", "hang", "cut")
 
-    def _refusal(self, path: str, sent: str | None, body: dict[str, Any]) -> tuple[int, str, str | None] | None:
+    def _refusal(self, path, sent, body):
         """Status, message and code; some servers repeat the key that they were sent."""
         if self.key is not None and sent != f"Bearer {self.key}":
             return 401, f"wrong key: {sent}", "invalid_api_key"
@@ -217,7 +214,7 @@ class LoopbackJudge:
 
 
 @contextmanager
-def loopback_judge(model: Any, processor: Any, *, key: str | None = None) -> Iterator[LoopbackJudge]:
+def loopback_judge(model, processor, *, key=None):
     """Serves a model at `judge.endpoint` until the block ends."""
     judge = LoopbackJudge(model, processor, key=key)
     with serving(judge.reply) as address:

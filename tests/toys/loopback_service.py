@@ -1,161 +1,115 @@
-"""A real reward service in processes of its own, and load on it, for tests and benchmarks."""
+"""Servers in processes of their own on the loopback interface: engines, and `capreward serve`."""
 
-from __future__ import annotations
-
-import asyncio
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from tests.toys.loopback_http import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-class LoopbackService:
-    """`capreward serve` with some options, in a process group of its own.
+class ServerProcess:
+    """A server in a process group of its own, which is up inside `with`.
 
     Args:
-        options: of the command, without `--port`.
-        port: to listen on.
+        command: of the server; `{port}` stands for the port.
         environment: variables besides those of this process.
+        log: file that takes what it prints; None keeps its messages for `last_words`.
+        seconds: to wait until it answers at /health.
     """
 
-    def __init__(self, *options: str, port: int | None = None, environment: dict[str, str] | None = None) -> None:
-        self.options, self.port = options, port or free_port()
-        self.environment = {**os.environ, "PYTHONPATH": python_path(), "OMP_NUM_THREADS": "1", **(environment or {})}
+    def __init__(self, command, environment=None, *, log=None, seconds=90.0):
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        self._process: subprocess.Popen[str] | None = None
+        self.log, self.seconds = log, seconds
+        self._command = [str(word).replace("{port}", str(self.port)) for word in command]
+        self._environment = {**os.environ, **(environment or {})}
+        self._process = None
 
     @property
-    def pid(self) -> int:
-        """Of the process that was started, the parent of all others of the service."""
-        assert self._process is not None
+    def pid(self):
+        """Of the process that was started, the parent of all others."""
         return self._process.pid
 
-    def start(self) -> None:
-        command = [sys.executable, "-m", "reward.cli.main", "serve", *self.options, "--port", str(self.port)]
-        self._process = subprocess.Popen(
-            command, env=self.environment, stderr=subprocess.PIPE, text=True, start_new_session=True
-        )
+    def start(self):
+        """Starts it and does not wait."""
+        options = {"env": self._environment, "text": True, "start_new_session": True}
+        if self.log is None:
+            self._process = subprocess.Popen(self._command, stderr=subprocess.PIPE, **options)
+            return
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(self._command, stdout=log, stderr=subprocess.STDOUT, **options)
 
-    def wait(self, seconds: float = 90.0) -> None:
-        """Waits until it is ready; raises with its messages if it ended before."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            assert self._process is not None
-            if self._process.poll() is not None:
-                raise RuntimeError(f"the service ended with {self._process.returncode}: {self._process.stderr.read()}")  # type: ignore[union-attr]
-            if self.is_ready():
+    def wait(self):
+        """Waits until it answers; raises with what it said if it ends before, or takes too long."""
+        until = time.monotonic() + self.seconds
+        while time.monotonic() < until and self._process.poll() is None:
+            with suppress(OSError), urllib.request.urlopen(f"{self.url}/health", timeout=5):
                 return
             time.sleep(0.1)
-        self.kill()
-        raise RuntimeError(f"the service was not ready after {seconds:g} s")
+        self._end_group()
+        said = self.last_words() if self.log is None else self.log.read_text(errors="replace")
+        raise RuntimeError(f"{self._command[0]} did not come up:\n{said[-3000:]}")
 
-    def is_ready(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"{self.url}/health", timeout=5) as reply:
-                return bool(reply.status == 200)
-        except OSError:
-            return False
-
-    def stop(self, seconds: float = 60.0) -> int:
+    def stop(self, seconds=60.0):
         """Ends it by SIGTERM; gives its exit code."""
-        assert self._process is not None
         self._process.terminate()
         try:
             return self._process.wait(seconds)
         finally:
             self.kill()
 
-    def last_words(self, seconds: float = 60.0) -> str:
+    def last_words(self, seconds=60.0):
         """Its messages, once it has ended by itself."""
-        assert self._process is not None
         return self._process.communicate(timeout=seconds)[1]
 
-    def kill(self) -> None:
+    def kill(self):
         """Ends all its processes at once."""
         if self._process is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+            self._end_group()
             self._process.wait()
-            self._process.stderr.close()  # type: ignore[union-attr]
+            if self._process.stderr is not None:
+                self._process.stderr.close()
             self._process = None
 
-    def processes(self) -> dict[int, str]:
-        """{pid: command line} of the processes of its group, also of those whose parent is gone."""
-        group = {}
-        for entry in Path("/proc").iterdir():
-            try:
-                if entry.name.isdigit() and os.getpgid(int(entry.name)) == self.pid:
-                    command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                    if command:  # a zombie has none
-                        group[int(entry.name)] = command
-            except OSError:
-                continue
-        return group
+    def _end_group(self):
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
 
-    def children(self) -> list[int]:
-        """Process numbers of those that answer, which are those that were spawned."""
-        return [pid for pid, command in self.processes().items() if "spawn_main" in command]
+    def children(self):
+        """Process numbers of those that answer, which are those that were spawned; also where the parent is gone."""
+        numbers = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+        return [number for number in numbers if self._is_spawned(number)]
 
+    def _is_spawned(self, number):
+        try:
+            if os.getpgid(number) != self.pid:
+                return False
+            return b"spawn_main" in Path(f"/proc/{number}/cmdline").read_bytes()  # a zombie has no command line
+        except OSError:  # it has just ended
+            return False
 
-def python_path() -> str:
-    """PYTHONPATH of processes that run this clone."""
-    given = os.environ.get("PYTHONPATH", "")
-    return os.pathsep.join([str(ROOT), *given.split(os.pathsep)] if given else [str(ROOT)])
+    def __enter__(self):
+        self.start()
+        try:
+            self.wait()
+        except BaseException:
+            self.kill()
+            raise
+        return self
 
-
-@contextmanager
-def loopback_service(*options: str, **settings: Any) -> Iterator[LoopbackService]:
-    """A service that is ready; all its processes are killed at the end."""
-    service = LoopbackService(*options, **settings)
-    service.start()
-    try:
-        service.wait()
-        yield service
-    finally:
-        service.kill()
+    def __exit__(self, *_):
+        self.kill()
 
 
-def send_all(
-    port: int, bodies: Sequence[bytes], *, clients: int, path: str = "/score", headers: str = ""
-) -> tuple[list[Any], list[float]]:
-    """Posts every body, `clients` at a time, each client on one connection of its own.
-
-    Returns:
-        The replies as (status, JSON) in the order of the bodies, and the seconds that each took.
-    """
-    replies: list[Any] = [None] * len(bodies)
-    seconds = [0.0] * len(bodies)
-    waiting = iter(range(len(bodies)))
-
-    async def client() -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        for number in waiting:
-            start = time.perf_counter()
-            head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{headers}"
-            writer.write(f"{head}Content-Length: {len(bodies[number])}\r\n\r\n".encode() + bodies[number])
-            status = int((await reader.readline()).split()[1])
-            length = 0
-            while (line := await reader.readline()) != b"\r\n":
-                name, _, value = line.partition(b":")
-                length = int(value) if name.lower() == b"content-length" else length
-            replies[number] = status, json.loads(await reader.readexactly(length))
-            seconds[number] = time.perf_counter() - start
-        writer.close()
-
-    async def run() -> None:
-        await asyncio.gather(*(client() for _ in range(min(clients, len(bodies)))))
-
-    asyncio.run(run())
-    return replies, seconds
+def loopback_service(*options, environment=None):
+    """`capreward serve` of this clone with some options."""
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    settings = {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", **(environment or {})}
+    return ServerProcess([sys.executable, "-m", "reward.cli.main", "serve", *options, "--port", "{port}"], settings)

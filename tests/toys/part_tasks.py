@@ -9,10 +9,7 @@ import sqlite3
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,7 +20,7 @@ from reward.decoding.photos import read_images
 from reward.errors import CapRewardError
 from reward.judges import ScriptedJudge, Usage
 from reward.judges.chat import Sampled
-from reward.scoring import rerank_dataset, score_dataset
+from reward.scoring import score_dataset
 from reward.scoring.readers import open_source
 from reward.training.corruptions.datasets import make_corrupted
 from tests.reward.scoring.small_data import read_rows, save_greys
@@ -46,50 +43,50 @@ class Task(ABC):
     output = "out.jsonl"
     at_once = PART_ROWS  # rows that a kill can cost
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         self.folder = folder
         self.data, self.result = folder / "data.jsonl", folder / self.output
 
-    def make(self) -> None:
+    def make(self):
         """Makes the data."""
         (self.folder / "log").touch()
         (self.folder / "deaths").touch()
         save_greys(self.folder)
         write_lines(self.data, [self.row(number) for number in range(ROWS)])
 
-    def row(self, number: int) -> dict[str, Any]:
+    def row(self, number):
         caption = {13: "fail", 38: "die"}.get(number, "word " * (number % 7) + f"c{number}")
         return {"id": number, "image": f"{number % 3}.png", "caption": caption}
 
     @abstractmethod
-    def run(self) -> None:
+    def run(self):
         """Does all that is missing."""
 
-    def saved(self) -> list[Path]:
+    def saved(self):
         """Files of what is done, while the output is being made."""
         return list((self.folder / f"{self.output}.partial").glob("[0-9]*.gz"))
 
-    def damage(self, content: bytearray) -> None:
+    def damage(self, content):
         """Changes a byte of what a file of `saved` holds."""
         content[len(content) // 2] ^= 1
 
-    def progress(self) -> int:
+    def progress(self):
         """How much is saved."""
         return len(self.saved())
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self):
         return read_rows(self.result)
 
-    def log(self) -> list[str]:
+    def log(self):
         return (self.folder / "log").read_text().splitlines()
 
-    def write_log(self, line: str) -> None:
+    def write_log(self, line):
         """Called for each row by what takes its time."""
         time.sleep(float(os.environ["PICTURE_SECONDS"]))
         with (self.folder / "log").open("a") as file:
             file.write(line + "\n")
 
-    def start(self, seconds: float = 0.0, most_bytes: int | None = None) -> Any:
+    def start(self, seconds=0.0, most_bytes=None):
         """Starts `run` in a process; its stderr goes to `folder/stderr`.
 
         Args:
@@ -100,7 +97,7 @@ class Task(ABC):
         process.start()
         return process
 
-    def start_and_wait(self, count: int, seconds: float = 0.02) -> Any:
+    def start_and_wait(self, count, seconds=0.02):
         """Starts `run` slowly, until so much is saved."""
         process, limit = self.start(seconds), time.monotonic() + 60
         while self.progress() < count and process.is_alive():
@@ -108,7 +105,7 @@ class Task(ABC):
             time.sleep(0.005)
         return process
 
-    def finish(self, process: Any) -> tuple[int, str]:
+    def finish(self, process):
         """Waits for the end; gives exit code and stderr."""
         process.join(120)
         assert process.exitcode is not None, "it did not end"
@@ -116,24 +113,14 @@ class Task(ABC):
 
 
 class Score(Task):
-    def run(self) -> None:
+    def run(self):
         score_dataset(self.data, [PictureScorer(), "length"], self.result, part_rows=PART_ROWS)
-
-
-class Rerank(Task):
-    at_once = 2 * PART_ROWS
-
-    def row(self, number: int) -> dict[str, Any]:
-        return {"image": f"{number % 3}.png", "candidates": [f"a{number}", f"b {number} {'word ' * (number % 5)}"]}
-
-    def run(self) -> None:
-        rerank_dataset(self.data, PictureScorer(), self.result, part_rows=PART_ROWS)
 
 
 class Processes(Score):
     """Two processes for a metric by name, which an entry point installs."""
 
-    def run(self) -> None:
+    def run(self):
         plugin = self.folder / "plugin" / "picture-0.1.dist-info"
         plugin.mkdir(parents=True, exist_ok=True)
         (plugin / "METADATA").write_text("Metadata-Version: 2.1\nName: picture\nVersion: 0.1\n")
@@ -148,14 +135,14 @@ class Answers(Task):
     at_once = 1
     file: str
 
-    def saved(self) -> list[Path]:
+    def saved(self):
         path = self.folder / self.file
         return [path] if path.exists() else []
 
-    def progress(self) -> int:
+    def progress(self):
         try:
             with closing(sqlite3.connect(f"file:{self.folder / self.file}?mode=ro", uri=True)) as rows:
-                count: int = rows.execute("SELECT COUNT(*) FROM kept WHERE owner <> 'run'").fetchone()[0]
+                count = rows.execute("SELECT COUNT(*) FROM kept WHERE owner <> 'run'").fetchone()[0]
                 return count
         except sqlite3.OperationalError:  # it has just been made
             return 0
@@ -166,22 +153,20 @@ class Caption(Answers):
 
     file, name = "out.jsonl.partial", "model"
 
-    def make(self) -> None:
+    def make(self):
         super().make()
         (self.folder / "photos").mkdir()
         for number in range(ROWS):
             (self.folder / "photos" / f"{number:02}.png").symlink_to(self.folder / "0.png")
 
-    def run(self) -> None:
+    def run(self):
         self.usage = Usage()
-        caption_images(read_images(self.folder / "photos"), self, self.result, metric="length", n=2)  # type: ignore[arg-type]
+        caption_images(read_images(self.folder / "photos"), self, self.result, metric="length", n=2)
 
-    def check(self) -> str:
+    def check(self):
         return self.name
 
-    def sample(
-        self, images: Iterable[tuple[int, Path]], n: int, sampling: Any, have: Any
-    ) -> Iterator[tuple[int, list[Sampled]]]:
+    def sample(self, images, n, sampling, have):
         for row, image in images:
             self.write_log(image.name)
             yield row, [Sampled(f"a star of {image.name}" + " red" * length) for length in range(n)]
@@ -191,16 +176,16 @@ class Corrupt(Answers):
     output, file = "out.parquet", ".out.parquet.answers"
     at_once = 32  # questions of a call
 
-    def row(self, number: int) -> dict[str, Any]:
+    def row(self, number):
         return {"image": f"{number % 3}.png", "caption": f"A red star shines on {number} green hills."}
 
-    def run(self) -> None:
+    def run(self):
         judge = ScriptedJudge(self.answer)
-        options: dict[str, Any] = {"words": ["shuffle_words"], "judge": judge, "rewrites": ["noun", "count"]}
+        options = {"words": ["shuffle_words"], "judge": judge, "rewrites": ["noun", "count"]}
         make_corrupted(open_source(self.data), self.result, **options)
 
-    def answer(self, question: Any) -> str:
-        caption: str = question.text.strip().splitlines()[-1]
+    def answer(self, question):
+        caption = question.text.strip().splitlines()[-1]
         self.write_log(f"{caption} {len(question.text)}")
         return caption.replace("red", "blue").replace("green", "grey")
 
@@ -210,25 +195,24 @@ class Ray(Task):
 
     output = "out"
 
-    def make(self) -> None:
+    def make(self):
         super().make()
         table = pa.Table.from_pylist([self.row(number) for number in range(ROWS)])
         pq.write_table(table, self.folder / "data.parquet", row_group_size=PART_ROWS)
 
-    def run(self) -> None:
+    def run(self):
         score_files(self.folder / "data.parquet", PictureScorer(), self.result, workers=0, part_rows=PART_ROWS)
 
-    def saved(self) -> list[Path]:
+    def saved(self):
         return list(self.result.glob("part-*.parquet"))
 
-    def rows(self) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = pq.read_table(self.result).to_pylist()
+    def rows(self):
+        rows = pq.read_table(self.result).to_pylist()
         return sorted(rows, key=lambda row: row["id"])
 
 
-TASKS: dict[str, Callable[[Path], Task]] = {
+TASKS = {
     "score": Score,
-    "rerank": Rerank,
     "processes": Processes,
     "caption": Caption,
     "corrupt": Corrupt,
@@ -236,7 +220,7 @@ TASKS: dict[str, Callable[[Path], Task]] = {
 }
 
 
-def _in_process(task: Task, seconds: float, most_bytes: int | None) -> None:
+def _in_process(task, seconds, most_bytes):
     """As the command line ends: 1 after an error that has a message, 130 after Ctrl-C."""
     for name in ("log", "deaths"):
         os.environ[f"PICTURE_{name.upper()}"] = str(task.folder / name)

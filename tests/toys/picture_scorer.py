@@ -1,12 +1,9 @@
 """A scorer that looks at the image, for tests of data set scoring; slow on request, and it logs what it scored."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -35,11 +32,11 @@ class PictureScorer:
     spec = SPEC
     fingerprint = "picture"  # it records what it scores, which makes it no other scorer
 
-    def __init__(self) -> None:
-        self.samples: list[Any] = []
-        self.batch_sizes: list[int | None] = []
+    def __init__(self):
+        self.samples = []
+        self.batch_sizes = []
 
-    def score(self, samples: Any, *, batch_size: int | None = None, progress: bool = False) -> ScoreTable:
+    def score(self, samples, *, batch_size=None, progress=False):
         self.samples += samples
         self.batch_sizes.append(batch_size)
         scores, errors, truncated = np.zeros((len(samples), 2)), {}, np.zeros(len(samples), dtype=bool)
@@ -61,14 +58,14 @@ class PictureScorer:
         return ScoreTable(scores, self.spec.aspects, errors, truncated)
 
     @classmethod
-    def from_pretrained(cls, source: Any, **options: Any) -> PictureScorer:
+    def from_pretrained(cls, source, **options):
         return cls()
 
-    def save_pretrained(self, folder: Any) -> None:
+    def save_pretrained(self, folder):
         raise AssertionError("scoring a data set saves no checkpoint")
 
 
-def _die() -> None:
+def _die():
     lives = Path(os.environ["PICTURE_DEATHS"])
     if left := lives.read_text():
         lives.write_text(left[1:])

@@ -1,16 +1,11 @@
 """Toy judges that keep to the format of an answer; which answer, depends on the question through random weights."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import torch
 
 from tests.toys.toy_judges import LLAVA_TEMPLATE, MERGES, llama_tokenizer, llava
 
 
-def strict_llava(first: str, *, length: int = 4096) -> tuple[Any, Any]:
+def strict_llava(first, *, length=4096):
     """A LLaVA whose answer begins with one of the characters `first`; after "0" comes ".", after that digits 1 to 9."""
     model, processor = llava(MERGES, length)
     decimals = list("123456789")
@@ -23,7 +18,7 @@ def strict_llava(first: str, *, length: int = 4096) -> tuple[Any, Any]:
     return model, processor
 
 
-def blank_first_llava(*, strength: float = 3.0) -> tuple[Any, Any]:
+def blank_first_llava(*, strength=3.0):
     """A LLaVA with Llama's tokenizer, whose answer is a token of white space most likely, and then a digit.
 
     Args:
@@ -37,7 +32,7 @@ def blank_first_llava(*, strength: float = 3.0) -> tuple[Any, Any]:
     return model, processor
 
 
-def _lead(model: Any, tokenizer: Any, follows: dict[str, list[str]], kinds: dict[str, int]) -> None:
+def _lead(model, tokenizer, follows, kinds):
     """Has certain tokens follow certain others.
 
     Each of the tokens that matter has a direction of the hidden state of its own, which decides what kind of token is
@@ -59,7 +54,7 @@ def _lead(model: Any, tokenizer: Any, follows: dict[str, list[str]], kinds: dict
                 weight[:4] = 0  # nothing but the token itself moves these directions
 
 
-def choosing_llava() -> tuple[Any, Any]:
+def choosing_llava():
     """A LLaVA whose answer is 1, 2 or 0; nearly all probability goes to these three digits."""
     model, processor = strict_llava("120")
     answers = processor.tokenizer.convert_tokens_to_ids(list("120"))
@@ -70,17 +65,17 @@ def choosing_llava() -> tuple[Any, Any]:
     return model, processor
 
 
-def save_rating_judge(folder: Path, first: str) -> Path:
+def save_rating_judge(folder, first):
     """Writes the files of `strict_llava` as those of any model of transformers."""
     return _save(folder, *strict_llava(first))
 
 
-def save_choosing_judge(folder: Path) -> Path:
+def save_choosing_judge(folder):
     """Writes the files of `choosing_llava`."""
     return _save(folder, *choosing_llava())
 
 
-def save_yes_judge(folder: Path) -> Path:
+def save_yes_judge(folder):
     """Writes a LLaVA whose answer is one token: Yes, No, a letter from A to D or a digit from 1 to 5."""
     model, processor = llava([*MERGES, ("Y", "e"), ("Ye", "s"), ("N", "o")], 4096)
     words = ["Yes", "No", *"ABCD12345"]
@@ -95,7 +90,7 @@ def save_yes_judge(folder: Path) -> Path:
     return _save(folder, model, processor)
 
 
-def _save(folder: Path, model: Any, processor: Any) -> Path:
+def _save(folder, model, processor):
     model.save_pretrained(folder)
     processor.save_pretrained(folder)
     return folder

@@ -4,13 +4,8 @@ Before the first question, a judge finds out whether system messages arrive: the
 kept.
 """
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler
-from typing import Any
 
 from tests.toys.loopback_http import send, serving
 
@@ -18,11 +13,11 @@ __all__ = ["rewriting_server"]
 
 
 @contextmanager
-def rewriting_server(edit: Callable[[str], str]) -> Iterator[tuple[str, list[Any]]]:
+def rewriting_server(edit):
     """Gives the address, and a list of the messages of each request so far."""
-    asked: list[Any] = []
+    asked = []
 
-    def reply(handler: BaseHTTPRequestHandler, body: bytes) -> None:
+    def reply(handler, body):
         request = json.loads(body)
         content = request["messages"][-1]["content"]
         text = content if isinstance(content, str) else content[-1]["text"]

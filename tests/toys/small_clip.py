@@ -1,12 +1,9 @@
 """A small open_clip model with CLIP's own vocabulary, as a folder."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 
-def small_clip(folder: Path) -> Path:
+def small_clip(folder):
     """Writes `open_clip_config.json` and weights into a folder, which is made if absent."""
     import open_clip
     import torch

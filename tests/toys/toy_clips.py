@@ -1,11 +1,6 @@
 """Tiny CLIPs of transformers, one of each type, as folders with weights and processor."""
 
-from __future__ import annotations
-
 import io
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import torch
 import transformers as tf
@@ -16,12 +11,12 @@ TOWER = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "nu
 PIXELS = {"image_size": 32, "patch_size": 8}
 
 
-def bert_tokenizer(length: int = 512) -> Any:
+def bert_tokenizer(length=512):
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
     return tf.BertTokenizer({word: place for place, word in enumerate(words)}, model_max_length=length)
 
 
-def clip_tokenizer(length: int = 77) -> Any:
+def clip_tokenizer(length=77):
     letters = [chr(code) for code in range(ord("a"), ord("z") + 1)] + list(".,!<>|_")
     pieces = [*letters, *(letter + "</w>" for letter in letters), "re", "red</w>", "st", "ar</w>", "star</w>"]
     ids = {piece: place for place, piece in enumerate([*pieces, "<|startoftext|>", "<|endoftext|>"])}
@@ -29,7 +24,7 @@ def clip_tokenizer(length: int = 77) -> Any:
     return tf.CLIPTokenizer(vocab=ids, merges=merges, model_max_length=length)
 
 
-def gemma_tokenizer(kind: Any = tf.GemmaTokenizer) -> Any:
+def gemma_tokenizer(kind=tf.GemmaTokenizer):
     letters = [chr(code) for code in (*range(65, 91), *range(97, 123))] + list("▁.,!<>/_")
     tokens = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>", *letters, "re", "red", "▁▁"]
     ids = {piece: place for place, piece in enumerate(tokens)}
@@ -38,13 +33,13 @@ def gemma_tokenizer(kind: Any = tf.GemmaTokenizer) -> Any:
     return kind(vocab=ids, merges=merges, model_input_names=["input_ids"], model_max_length=64, **options)
 
 
-def xlm_tokenizer(length: int) -> Any:
+def xlm_tokenizer(length):
     pieces = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁red", -2.0), ("▁star", -3.0)]
     letters = [(letter, -8.0) for letter in "▁abcdefghijklmnopqrstuvwxyzABGIRST.,!<>/_"]
     return tf.XLMRobertaTokenizer(vocab=[*pieces, *letters, ("<mask>", 0.0)], model_max_length=length)
 
 
-def siglip_tokenizer(folder: Path) -> Any:
+def siglip_tokenizer(folder):
     import sentencepiece
 
     model = io.BytesIO()
@@ -63,27 +58,27 @@ def siglip_tokenizer(folder: Path) -> Any:
 SIDE = {"height": 32, "width": 32}
 
 
-def square(kind: Any) -> Any:
+def square(kind):
     return kind(size=SIDE, crop_size=SIDE)
 
 
-def cropped() -> Any:
+def cropped():
     return tf.CLIPImageProcessor(size={"shortest_edge": 32}, crop_size=SIDE)
 
 
-def _text(tokens: Any, **settings: Any) -> dict[str, Any]:
+def _text(tokens, **settings):
     ids = {f"{name}_token_id": getattr(tokens, f"{name}_token_id") for name in ("pad", "bos", "eos")}
     return {**TOWER, "vocab_size": len(tokens), **ids, **settings}
 
 
-def _clip(folder: Path, length: int = 77) -> Any:
+def _clip(folder, length=77):
     tokens = clip_tokenizer()  # says 77, as the tokenizers of checkpoints with a longer table of positions may
     text = _text(tokens, max_position_embeddings=length)
     config = tf.CLIPConfig(text_config=text, vision_config={**TOWER, **PIXELS}, projection_dim=16)
     return tf.CLIPModel(config), tf.CLIPProcessor(cropped(), tokens)
 
 
-def _siglip(folder: Path, tokens: Any) -> Any:
+def _siglip(folder, tokens):
     config = tf.SiglipConfig(
         text_config=_text(tokens, max_position_embeddings=64, projection_size=32),
         vision_config={**TOWER, **PIXELS},
@@ -91,7 +86,7 @@ def _siglip(folder: Path, tokens: Any) -> Any:
     return tf.SiglipModel(config), tf.SiglipProcessor(square(tf.SiglipImageProcessor), tokens)
 
 
-def _siglip2(folder: Path) -> Any:
+def _siglip2(folder):
     tokens = gemma_tokenizer(getattr(tf, "Siglip2Tokenizer", tf.GemmaTokenizer))  # not in transformers 5.0
     config = tf.Siglip2Config(
         text_config=_text(tokens, max_position_embeddings=64, projection_size=32),
@@ -101,35 +96,35 @@ def _siglip2(folder: Path) -> Any:
     return tf.Siglip2Model(config), tf.Siglip2Processor(images, tokens)
 
 
-def _metaclip(folder: Path) -> Any:
+def _metaclip(folder):
     tokens = xlm_tokenizer(77)
     text = _text(tokens, max_position_embeddings=77)
     config = tf.MetaClip2Config(text_config=text, vision_config={**TOWER, **PIXELS}, projection_dim=16)
     return tf.MetaClip2Model(config), tf.CLIPProcessor(cropped(), tokens)
 
 
-def _altclip(folder: Path) -> Any:
+def _altclip(folder):
     tokens = xlm_tokenizer(78)
     text = _text(tokens, max_position_embeddings=80, project_dim=24, type_vocab_size=1)
     config = tf.AltCLIPConfig(text_config=text, vision_config={**TOWER, **PIXELS}, projection_dim=16)
     return tf.AltCLIPModel(config), tf.AltCLIPProcessor(cropped(), tokens)
 
 
-def _chinese(folder: Path) -> Any:
+def _chinese(folder):
     tokens = bert_tokenizer(52)
     text = _text(tokens, max_position_embeddings=512)
     config = tf.ChineseCLIPConfig(text_config=text, vision_config={**TOWER, **PIXELS}, projection_dim=16)
     return tf.ChineseCLIPModel(config), tf.ChineseCLIPProcessor(square(tf.ChineseCLIPImageProcessor), tokens)
 
 
-def _flava(folder: Path) -> Any:
+def _flava(folder):
     tokens = bert_tokenizer()
     parts = {"image_config": {**TOWER, **PIXELS}, "text_config": _text(tokens), "multimodal_config": TOWER}
     config = tf.FlavaConfig(**parts, projection_dim=16, hidden_size=32)
     return tf.FlavaModel(config), tf.FlavaProcessor(square(tf.FlavaImageProcessor), tokens)
 
 
-def _dual(folder: Path) -> Any:
+def _dual(folder):
     tokens = bert_tokenizer()
     text = tf.BertConfig(**_text(tokens))
     vision = tf.ViTConfig(**TOWER, **PIXELS)
@@ -138,7 +133,7 @@ def _dual(folder: Path) -> Any:
     return tf.VisionTextDualEncoderModel(config), processor
 
 
-TYPES: dict[str, Callable[[Path], Any]] = {
+TYPES = {
     "clip": _clip,
     "clip of 248 tokens": lambda folder: _clip(folder, 248),
     "siglip": lambda folder: _siglip(folder, siglip_tokenizer(folder)),
@@ -152,7 +147,7 @@ TYPES: dict[str, Callable[[Path], Any]] = {
 }
 
 
-def toy_clip(folder: Path, kind: str = "clip", dtype: torch.dtype = torch.float32) -> Path:
+def toy_clip(folder, kind="clip", dtype=torch.float32):
     """Writes a model of `TYPES` with random weights, wide enough that scores differ, into a folder, made if absent."""
     folder.mkdir(parents=True, exist_ok=True)
     with torch.random.fork_rng():

@@ -1,29 +1,15 @@
 """Tiny vision-language models that can judge, with random weights and real processors: LLaVA and Qwen2-VL."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
+import transformers as tf
 from PIL import Image
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-from transformers import (
-    GenerationConfig,
-    LlamaTokenizer,
-    LlavaProcessor,
-    PreTrainedTokenizerFast,
-    Qwen2VLConfig,
-    Qwen2VLForConditionalGeneration,
-    Qwen2VLImageProcessor,
-    Qwen2VLProcessor,
-    Qwen2VLVideoProcessor,
-)
 
 from reward.data.images import load_image
-from reward.judges import Question, ScriptedJudge
+from reward.judges import ScriptedJudge
 from tests.toys.toy_models import QWEN_TOKENS, build_llava, build_qwen, special_ids, text_sizes
 
 TEMPLATE = (
@@ -31,6 +17,7 @@ TEMPLATE = (
     "{% else %}{{ c.text }}{% endif %}{% endfor %}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+LINE_TEMPLATE = TEMPLATE.replace("IMAGE", "<image>\n")
 # As LLaVA-1.5 has it: nothing stands between the colon and the answer, and the tokenizer puts a blank there.
 LLAVA_TEMPLATE = (
     "{% for m in messages %}{% if m.role != 'system' %}{{ m.role | upper }}: {% endif %}{% for c in m.content %}"
@@ -41,7 +28,7 @@ LLAVA_TEMPLATE = (
 MERGES = [("Ġ", digit) for digit in "12345"]
 
 
-def byte_tokenizer(*special: str, merges: Sequence[tuple[str, str]] = MERGES) -> PreTrainedTokenizerFast:
+def byte_tokenizer(*special, merges=MERGES):
     """One token a byte, and the merges given."""
     names = ["<|pad|>", "<|im_start|>", "<|im_end|>", *special]
     vocabulary = [*sorted(pre_tokenizers.ByteLevel.alphabet()), *("".join(pair) for pair in merges)]
@@ -49,7 +36,7 @@ def byte_tokenizer(*special: str, merges: Sequence[tuple[str, str]] = MERGES) ->
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     inner.decoder = decoders.ByteLevel()
     inner.add_special_tokens([AddedToken(name, special=True) for name in names])
-    return PreTrainedTokenizerFast(
+    return tf.PreTrainedTokenizerFast(
         tokenizer_object=inner,
         pad_token="<|pad|>",
         eos_token="<|im_end|>",
@@ -59,20 +46,20 @@ def byte_tokenizer(*special: str, merges: Sequence[tuple[str, str]] = MERGES) ->
     )
 
 
-def llama_tokenizer() -> LlamaTokenizer:
+def llama_tokenizer():
     """A BPE in the manner of sentencepiece, as Llama's: words begin with "\u2581"; before a digit it stands alone."""
     letters = "abcdefghijklmnopqrstuvwxyz"
     merges = [("\u2581", letter) for letter in letters + letters.upper()] + [("\u2581", "\u2581")]
     names = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
     single = ["\u2581", *"0123456789", *letters, *letters.upper(), *".,:;!?'\"()>-"]
     vocabulary = [*names, *("".join(pair) for pair in merges), *single]
-    tokens = LlamaTokenizer({token: index for index, token in enumerate(vocabulary)}, merges, legacy=False)
+    tokens = tf.LlamaTokenizer({token: index for index, token in enumerate(vocabulary)}, merges, legacy=False)
     tokens.add_special_tokens({"pad_token": "<pad>", "additional_special_tokens": ["<image>"]})
     tokens.image_token, tokens.padding_side = "<image>", "left"
     return tokens
 
 
-def without_blanks(model: Any, processor: Any) -> tuple[Any, Any]:
+def without_blanks(model, processor):
     """The same model, which never writes white space: what is next is then what one forward pass says."""
     bias = torch.zeros(model.lm_head.out_features)
     tokenizer = processor.tokenizer
@@ -83,7 +70,7 @@ def without_blanks(model: Any, processor: Any) -> tuple[Any, Any]:
     return model, processor
 
 
-def with_random_weights(model: Any, tokens: PreTrainedTokenizerFast) -> Any:
+def with_random_weights(model, tokens):
     """Random weights with which the next token depends on the image and on every word."""
     torch.manual_seed(0)
     for name, parameter in model.named_parameters():
@@ -91,18 +78,11 @@ def with_random_weights(model: Any, tokens: PreTrainedTokenizerFast) -> Any:
             torch.nn.init.ones_(parameter)
         else:
             torch.nn.init.normal_(parameter, std=0.3)
-    model.generation_config = GenerationConfig(**special_ids(tokens))
+    model.generation_config = tf.GenerationConfig(**special_ids(tokens))
     return model.eval()
 
 
-def llava(
-    merges: Sequence[tuple[str, str]] = MERGES,
-    length: int = 2048,
-    *,
-    tokens: Any = None,
-    template: str = TEMPLATE.replace("IMAGE", "<image>\n"),
-    **text: Any,
-) -> tuple[Any, LlavaProcessor]:
+def llava(merges=MERGES, length=2048, *, tokens=None, template=LINE_TEMPLATE, **text):
     """`text`: further settings of the decoder."""
     tokens = tokens or byte_tokenizer("<image>", merges=merges)
     sizes = text_sizes(tokens, width=32, layers=2, positions=length)
@@ -110,22 +90,22 @@ def llava(
     return with_random_weights(model, tokens), processor
 
 
-def qwen2_vl() -> tuple[Any, Qwen2VLProcessor]:
+def qwen2_vl():
     tokens = byte_tokenizer(*QWEN_TOKENS)
     sizes = {"patch_size": 4, "temporal_patch_size": 1, "merge_size": 2, "min_pixels": 16 * 16, "max_pixels": 48 * 48}
-    processor = Qwen2VLProcessor(
-        Qwen2VLImageProcessor(**sizes),
+    processor = tf.Qwen2VLProcessor(
+        tf.Qwen2VLImageProcessor(**sizes),
         tokens,
-        Qwen2VLVideoProcessor(**sizes),
+        tf.Qwen2VLVideoProcessor(**sizes),
         chat_template=TEMPLATE.replace("IMAGE", "<|vision_start|><|image_pad|><|vision_end|>"),
     )
     text = text_sizes(tokens, width=32, layers=2, positions=2048)
     vision = {"embed_dim": 16, "hidden_size": 32, "mlp_ratio": 2}
-    model = build_qwen(Qwen2VLForConditionalGeneration, Qwen2VLConfig, tokens, text, **vision)
+    model = build_qwen(tf.Qwen2VLForConditionalGeneration, tf.Qwen2VLConfig, tokens, text, **vision)
     return with_random_weights(model, tokens), processor
 
 
-def shown_captions(question: Question) -> list[str]:
+def shown_captions(question):
     """The two captions of a question of PairwiseJudge, unquoted."""
     texts = re.search(r"Caption 1:\n(.*?)\n\nCaption 2:\n(.*?)\n\nWhich", question.text, re.DOTALL)
     assert texts is not None
@@ -135,19 +115,19 @@ def shown_captions(question: Question) -> list[str]:
 class RecordingJudge(ScriptedJudge):
     """A ScriptedJudge that keeps its questions in `asked`; its functions may also be the one answer they give."""
 
-    def __init__(self, answer: Any = None, distribution: Any = None, **options: Any) -> None:
-        self.asked: list[Question] = []
+    def __init__(self, answer=None, distribution=None, **options):
+        self.asked = []
         super().__init__(self._noting(answer), self._noting(distribution), **options)
 
-    def _noting(self, reply: Any) -> Any:
-        def noted(question: Question) -> Any:
+    def _noting(self, reply):
+        def noted(question):
             self.asked.append(question)
             return reply(question) if callable(reply) else reply
 
         return None if reply is None else noted
 
 
-def plain_inputs(processor: Any, question: Question, written: str = "", *, add_special_tokens: bool = False) -> Any:
+def plain_inputs(processor, question, written="", *, add_special_tokens=False):
     """What the processor makes of one question and the beginning of an answer: the inputs of an unbatched pass."""
     turns = [{"role": role, "content": [{"type": "text", "text": text}]} for role, text in question.turns()]
     if question.image is not None:
@@ -158,19 +138,19 @@ def plain_inputs(processor: Any, question: Question, written: str = "", *, add_s
     return processor(images=images, text=text, return_tensors="pt", add_special_tokens=add_special_tokens)
 
 
-def plain_pass(model: Any, **inputs: Any) -> torch.Tensor:
+def plain_pass(model, **inputs):
     """The probabilities (V,) of the next token."""
     with torch.inference_mode():
         return model(**inputs).logits[0, -1].double().softmax(-1)
 
 
-def spellings(processor: Any, digits: str) -> list[list[int]]:
+def spellings(processor, digits):
     """The ids of each digit, bare and after a space."""
     ids = processor.tokenizer.convert_tokens_to_ids
     return [[token for token in ids([digit, f"Ġ{digit}"]) if token is not None] for digit in digits]
 
 
-def pictures(count: int, *, size: tuple[int, int] = (32, 32)) -> list[Image.Image]:
+def pictures(count, *, size=(32, 32)):
     """Different noisy images of one size."""
     generator = np.random.default_rng(0)
     return [Image.fromarray(generator.integers(0, 256, (*size[::-1], 3), dtype=np.uint8)) for _ in range(count)]

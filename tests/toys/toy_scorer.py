@@ -1,10 +1,7 @@
 """A small deterministic scorer for tests of what surrounds scorers: it counts words and records how it was called."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -26,13 +23,13 @@ class ToyScorer:
 
     spec = SPEC
 
-    def __init__(self) -> None:
-        self.calls: list[list[str]] = []
-        self.modes: list[tuple[bool, int | None]] = []
+    def __init__(self):
+        self.calls = []
+        self.modes = []
         self.threads_inside = 0
         self.most_threads_inside = 0
 
-    def score(self, samples: Any, *, batch_size: int | None = None, progress: bool = False) -> ScoreTable:
+    def score(self, samples, *, batch_size=None, progress=False):
         self.threads_inside += 1
         self.most_threads_inside = max(self.most_threads_inside, self.threads_inside)
         threading.Event().wait(0.002)  # gives another thread the chance to come in
@@ -51,13 +48,13 @@ class ToyScorer:
         return ScoreTable(scores, SPEC.aspects, errors, truncated)
 
     @classmethod
-    def from_pretrained(cls, source: Any, **options: Any) -> ToyScorer:
+    def from_pretrained(cls, source, **options):
         torch.rand(3)  # as building a network does
         scorer = cls()
-        scorer.loaded_with = (source, options)  # type: ignore[attr-defined]
+        scorer.loaded_with = (source, options)
         return scorer
 
-    def save_pretrained(self, folder: Any) -> None:
+    def save_pretrained(self, folder):
         raise AssertionError("a reward saves nothing")
 
 
@@ -66,6 +63,6 @@ class BrevityScorer(ToyScorer):
 
     spec = replace(SPEC, aspects=("brevity",), needs_image=False)
 
-    def score(self, samples: Any, **options: Any) -> ScoreTable:
+    def score(self, samples, **options):
         table = super().score(samples, **options)
         return ScoreTable(table.scores[:, 1:], self.spec.aspects, table.errors, table.truncated)

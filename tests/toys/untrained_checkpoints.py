@@ -1,16 +1,11 @@
 """The embedded models with random weights in place of their own, for tests of what runs on checkpoints of a folder."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 __all__ = ["captioner_folder", "models", "scene_beitscore_folder", "scene_vela_folder"]
 
 
-def _forget(network: Any) -> None:
+def _forget(network):
     """Draws all matrices anew, as wide as what they read needs; biases and norms stay."""
     import torch
 
@@ -22,7 +17,7 @@ def _forget(network: Any) -> None:
 
 
 @pytest.fixture(scope="session")
-def scene_vela_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def scene_vela_folder(tmp_path_factory):
     """A VELA with both branches and a random head."""
     from reward import load_scorer
 
@@ -30,21 +25,21 @@ def scene_vela_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def scene_beitscore_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def scene_beitscore_folder(tmp_path_factory):
     """A BEiTScore of the embedded sizes."""
     from reward import load_scorer
 
     return _saved_scorer(load_scorer("beitscore", device="cpu"), tmp_path_factory.mktemp("scene_beitscore"))
 
 
-def _saved_scorer(scorer: Any, folder: Path) -> Path:
+def _saved_scorer(scorer, folder):
     _forget(scorer.model)
     scorer.save_pretrained(folder)
     return folder
 
 
 @pytest.fixture(scope="session")
-def captioner_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def captioner_folder(tmp_path_factory):
     """A LLaVA with a chat template."""
     from integrations.trl import load_policy
 
@@ -59,7 +54,7 @@ def captioner_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def models(scene_vela_folder: Path, scene_beitscore_folder: Path, captioner_folder: Path) -> dict[str, list[str]]:
+def models(scene_vela_folder, scene_beitscore_folder, captioner_folder):
     """Options that name models with random weights."""
     folders = {"vela": scene_vela_folder, "beitscore": scene_beitscore_folder, "captioner": captioner_folder}
     return {name: [f"--{name}", str(folder)] for name, folder in folders.items()}

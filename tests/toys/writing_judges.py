@@ -1,13 +1,9 @@
 """Judges whose replies are written down beforehand, token by token: a scripted one, a network, and behind a server."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from tokenizers import pre_tokenizers
@@ -27,7 +23,7 @@ _DECOYS = ("1", "5", "Yes", "No", "A", "B")
 _END = "<|im_end|>"
 
 
-def number_of(text: str) -> int:
+def number_of(text):
     """The number of the reply that a question asks for: that of its first caption, `Reply 7.`; 0 without one."""
     caption = re.search(r"Reply (\d+)\.", text)
     return int(caption[1]) if caption else 0
@@ -43,15 +39,15 @@ class Replies:
         marked: the replies.
     """
 
-    def __init__(self, marked: Sequence[str]) -> None:
+    def __init__(self, marked):
         words = [*_WORDS, *re.findall(r"[^\W\d_]{2,}", " ".join(marked))]
         self.tokenizer = byte_tokenizer("<image>", "<think>", "</think>", merges=[*MERGES, *_merges(words)])
         self.answers = [self._answer(text) for text in marked]
 
-    def ids(self, text: str) -> list[int]:
+    def ids(self, text):
         return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
-    def _answer(self, marked: str) -> Answer:
+    def _answer(self, marked):
         start, text = marked.find("\u00ab"), marked.replace("\u00ab", "").replace("\u00bb", "")
         end = marked.find("\u00bb") - 1
         encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
@@ -67,10 +63,10 @@ class Replies:
             rows.append({alternative: math.log(weight) for alternative, weight in weights.items()})
         return Answer(text, tuple(tokens), tuple(rows))
 
-    def scripted(self) -> ScriptedJudge:
+    def scripted(self):
         return ScriptedJudge(lambda question: self.answers[number_of(question.text)])
 
-    def local(self, **options: Any) -> LocalJudge:
+    def local(self, **options):
         _, llavas = llava()
         processor = LlavaProcessor(
             llavas.image_processor, self.tokenizer, patch_size=8, chat_template=TEMPLATE.replace("IMAGE", "<image>")
@@ -78,8 +74,8 @@ class Replies:
         return LocalJudge(_Writer(self), processor, **options)
 
     @contextmanager
-    def served(self) -> Iterator[ServerJudge]:
-        def answer(handler: Any, body: bytes) -> None:
+    def served(self):
+        def answer(handler, body):
             send(handler, json.dumps(_completion(self.answers[number_of(body.decode())])).encode())
 
         with serving(answer) as address:
@@ -91,23 +87,23 @@ class _Writer(torch.nn.Module):
 
     dtype, device = torch.float32, torch.device("cpu")
 
-    def __init__(self, replies: Replies) -> None:
+    def __init__(self, replies):
         super().__init__()
         self.replies = replies
         self.config = LlamaConfig(vocab_size=len(replies.tokenizer), max_position_embeddings=100_000)
         self.generation_config = GenerationConfig(**special_ids(replies.tokenizer))
         self.opening = replies.ids("<|im_start|>assistant\n")
         self.written = [(*replies.ids(answer.text), *replies.ids(_END)) for answer in replies.answers]
-        self.numbers: dict[tuple[int, ...], int] = {}
+        self.numbers = {}
 
-    def forward(self, input_ids: Any, attention_mask: Any, past_key_values: Any = None, **_: Any) -> Any:
+    def forward(self, input_ids, attention_mask, past_key_values=None, **_):
         cache = DynamicCache() if past_key_values is None else past_key_values
         tokens = input_ids[:, None, :, None].double()
         ids = cache.update(tokens, tokens, 0)[0][:, 0, :, 0].long()
         rows = [self.next(row[mask.bool()].tolist()) for row, mask in zip(ids, attention_mask, strict=True)]
         return _Output(torch.stack(rows)[:, None], cache)
 
-    def next(self, ids: list[int]) -> torch.Tensor:
+    def next(self, ids):
         """Logits (V,) of the token behind a prompt and the beginning of a reply."""
         start = len(ids) - ids[::-1].index(self.opening[0]) - 1 + len(self.opening)
         prompt, written = tuple(ids[:start]), tuple(ids[start:])
@@ -126,14 +122,14 @@ class _Writer(torch.nn.Module):
 
 
 class _Output:
-    def __init__(self, logits: torch.Tensor, cache: Any) -> None:
+    def __init__(self, logits, cache):
         self.logits, self.past_key_values = logits, cache
 
 
-def _merges(words: Sequence[str]) -> list[tuple[str, str]]:
+def _merges(words):
     """The merges that make one token of each word, from the bytes on."""
     bytes_of = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    merges: dict[tuple[str, str], None] = {}
+    merges = {}
     for word in words:
         [(letters, _)] = bytes_of.pre_tokenize_str(word)
         for length in range(1, len(letters)):
@@ -141,7 +137,7 @@ def _merges(words: Sequence[str]) -> list[tuple[str, str]]:
     return list(merges)
 
 
-def _completion(answer: Answer) -> dict[str, Any]:
+def _completion(answer):
     content = [
         {
             "token": token,

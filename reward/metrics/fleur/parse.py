@@ -8,13 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from reward.errors import JudgeError
-from reward.judges.base import LEAST_MASS, Answer, token_text
-from reward.judges.readings import find_number, plain_digits
+from reward.judges.base import LEAST_MASS, NO_PROBABILITIES, Answer, token_text
+from reward.judges.readings import excerpt, find_number, plain_digits
 from reward.judges.verdicts import own_words
 from reward.metrics.fleur.smoothing import smoothed_score, smoothed_units
 
 DIGITS = tuple("0123456789")
-NO_PROBABILITIES = "the judge reports no log probabilities, which FLEUR is made of"
 
 
 @dataclass(frozen=True)
@@ -68,15 +67,13 @@ def read_number(text: str) -> Number | str:
     if isinstance(number, str):
         return number
     whole, point, decimals = number.text.replace(",", ".").partition(".")
+    # A bare 0 or 1 with words behind it is mostly no grade but a count: "1 error".
     following = re.sub(r"/\s*1(\.0+)?", "", own_words(text)[number.end :])
     if not point and re.search(r"\w", following):
-        return f"the answer holds no number with decimals: {text.strip()!r:.120}"
+        return f"the answer holds no number with decimals: {excerpt(text)}"
+    # Digits are counted, not characters, because tokens may lack white space; see `_token_of_digit`.
     start = len(_digits(text[: number.start]))
-    return Number(
-        number.value,
-        units=start if whole else None,
-        first=start + len(whole) if decimals else None,
-    )
+    return Number(number.value, units=start if whole else None, first=start + len(whole) if decimals else None)
 
 
 def read_grade(answer: Answer, *, second_decimal: bool = True) -> Grade | str:
@@ -90,12 +87,14 @@ def read_grade(answer: Answer, *, second_decimal: bool = True) -> Grade | str:
         JudgeError: the judge wrote several digits as one token.
     """
     number = read_number(answer.text)
+    if isinstance(number, str) and answer.truncated:
+        return f"{number} (cut at the limit of new tokens)"
     if isinstance(number, str):
-        return number + (" (cut at the limit of new tokens)" if answer.truncated else "")
+        return number
     if not answer.logprobs:
         return NO_PROBABILITIES
     if _digits("".join(answer.tokens)) != _digits(answer.text):
-        return f"the tokens of the answer do not spell it: {answer.text.strip()!r:.120}"
+        return f"the tokens of the answer do not spell it: {excerpt(answer.text)}"
     if number.value == 1 or number.first is None:
         return _units_grade(answer, number)
     return _decimals_grade(answer, number.value, number.first, second_decimal)
@@ -104,7 +103,7 @@ def read_grade(answer: Answer, *, second_decimal: bool = True) -> Grade | str:
 def _units_grade(answer: Answer, number: Number) -> Grade | str:
     """The grade of an answer 1.0, 1 or 0, smoothed at its units place."""
     if number.units is None:
-        return f"the answer is not written as a number from 0.0 to 1.0: {answer.text.strip()!r:.120}"
+        return f"the answer is not written as a number from 0.0 to 1.0: {excerpt(answer.text)}"
     zero, one, *_ = _digit_masses(answer.logprobs[_token_of_digit(answer, number.units)])
     if not zero + one >= LEAST_MASS:
         return f"the judge gave the digits 0 and 1 a probability of {zero + one:.2g} in all"
@@ -117,7 +116,7 @@ def _decimals_grade(answer: Answer, value: float, first_decimal: int, second_dec
     first = _token_of_digit(answer, first_decimal)
     is_reported = first + 1 < len(answer.logprobs)
     if not is_reported and answer.truncated:
-        return f"the answer was cut inside the number: {answer.text.strip()!r:.120}"
+        return f"the answer was cut inside the number: {excerpt(answer.text)}"
     if is_reported and _digits(answer.tokens[first + 1]):
         _token_of_digit(answer, first_decimal + 1)  # refuses a token of several digits
     # In the authors' code, too, 0.80 counts as 0.8.
@@ -126,6 +125,7 @@ def _decimals_grade(answer: Answer, value: float, first_decimal: int, second_dec
     hundredths = [0.0] * len(DIGITS)
     if is_reported and (second_decimal or has_second):
         hundredths = _digit_masses(answer.logprobs[first + 1])
+    # Little probability on the digits of a place says that the judge meant something else there.
     least = min(sum(tenths), sum(hundredths)) if has_second else sum(tenths)
     if not least >= LEAST_MASS:
         return f"the judge gave the digits of its number a probability of {least:.2g} in all"
@@ -136,9 +136,8 @@ def _decimals_grade(answer: Answer, value: float, first_decimal: int, second_dec
 def merged_message(name: str, example: str) -> str:
     """Message that says why a judge is refused, and which to use instead."""
     return (
-        f"the judge {name!r} writes several characters of a number as one token ({example}). FLEUR needs the "
-        "probability of each digit on its own. Take a model that writes digits one by one, such as LLaVA-1.5 or "
-        "Qwen2.5-VL, or the metric harmoniceval, whose ratings 1 to 5 are one token in any tokenizer"
+        f"the judge {name!r} writes several characters of a number as one token ({example}): take one that writes "
+        "digits one by one, such as LLaVA-1.5 or Qwen2.5-VL, or the metric harmoniceval"
     )
 
 

@@ -10,10 +10,10 @@ from functools import partial
 from typing import Any
 
 from reward.errors import ConfigError, JudgeError
-from reward.judges.base import Judge, Question, read_each
+from reward.judges.base import NO_PROBABILITIES, Judge, Question, read_each
 from reward.judges.wording import quoted
 from reward.metrics.fleur import SPEC
-from reward.metrics.fleur.parse import DIGITS, NO_PROBABILITIES, merged_message, read_grade, read_number
+from reward.metrics.fleur.parse import DIGITS, merged_message, read_grade, read_number
 from reward.metrics.fleur.prompt import FleurPrompt
 from reward.metrics.judge_metric.base import JudgedCaption, JudgedScorer, Rating
 from reward.metrics.judge_metric.reading import CertaintyWatch
@@ -21,7 +21,6 @@ from reward.metrics.judge_metric.reading import CertaintyWatch
 logger = logging.getLogger(__name__)
 
 _TOP = 20  # the most that servers report; a local judge reports all ten digits anyway
-_TIMES = ("before", "after")
 
 
 class FleurScorer(JudgedScorer):
@@ -39,14 +38,13 @@ class FleurScorer(JudgedScorer):
         prompt: a FleurPrompt, its fields, or a YAML file (start from a copy of `prompt.yaml` in this folder); None
             is the default.
         max_new_tokens: length limit of the answer.
-        max_characters: most characters of a candidate that the judge sees; references together get twice as many.
-            What is longer is cut and flagged in `ScoreTable.truncated`.
         second_decimal: how an answer with one decimal, such as 0.8, is smoothed. "always" adds the probabilities that
             the judge gave to a second decimal at the place where it stopped. "written" adds nothing, as the authors'
             code: only answers with two decimals have the second one smoothed (0.80 counts as 0.8). If a server does
             not report the place after the first decimal, nothing is added, and a warning is logged.
-        pad_images: whether images are padded to squares, as by the authors (LLaVA's aspect ratio "pad"). Otherwise the
-            judge prepares them: LLaVA-1.5's processor in transformers crops the longer side of an image.
+        max_characters: see `JudgedScorer`.
+        pad_images: see `JudgedScorer`; the authors do so (LLaVA's aspect ratio "pad"). Otherwise the judge prepares
+            images: LLaVA-1.5's processor in transformers crops the longer side.
         draws: instead of smoothing, the score is the mean of this many sampled grades (section 5.2.2 of the paper, up
             to 20); the only aspect is then `sampled`. This needs no probabilities, and any tokenizer will do.
         temperature, seed: of sampling. The paper does not give its own; at 1 the mean tends to the expected grade.
@@ -89,18 +87,11 @@ class FleurScorer(JudgedScorer):
         explanation: str | None = None,
         explain: bool = False,
     ) -> None:
-        if explain and explanation is None:
-            explanation = "after"
-        super().__init__(
-            judge,
-            prompt=prompt,
-            max_characters=max_characters,
-            pad_images=pad_images,
-            explain=explain or explanation is not None,
-        )
+        explain = explain or explanation is not None
+        super().__init__(judge, prompt=prompt, max_characters=max_characters, pad_images=pad_images, explain=explain)
         if second_decimal not in ("always", "written"):
             raise ConfigError(f"second_decimal must be 'always' or 'written', got {second_decimal!r}")
-        if explanation not in (None, *_TIMES):
+        if explanation not in (None, "before", "after"):
             raise ConfigError(f"explanation must be 'before', 'after' or None, got {explanation!r}")
         if (draws is not None and draws < 1) or not 0 < temperature < math.inf:
             raise ConfigError(f"draws must be at least 1 and temperature above 0, got {draws!r} and {temperature!r}")
@@ -110,15 +101,17 @@ class FleurScorer(JudgedScorer):
         self.draws = draws
         self.temperature = temperature
         self.seed = seed
+        # `explain` is the option of all judged metrics, and `explanation` says at which time.
         self.explanation = explanation
+        if explain and explanation is None:
+            self.explanation = "after"
         aspects = SPEC.aspects if draws is None else ("sampled",)
         self.spec = replace(self.spec, aspects=aspects, default_weights={aspects[0]: 1.0})
         self._watch = CertaintyWatch(self.judge.name)
-        if draws is None:
-            self._check_digits()
-
-    def _check_digits(self) -> None:
-        """Refuses a judge whose tokenizer is known to write several digits as one token."""
+        if draws is not None:
+            return
+        # A judge whose tokenizer is known to write several digits as one token is refused.
+        # A server does not tell: its answers do, see `read_grade`.
         pieces = self.judge.pieces(" ".join(f"0.{number:02}" for number in range(100)))
         if any(len(piece) > 1 and not {*piece}.isdisjoint(DIGITS) for piece in pieces or ()):
             example = f"it cuts 0.85 into {list(self.judge.pieces('0.85') or ())}"
@@ -159,7 +152,7 @@ class FleurScorer(JudgedScorer):
         if self.draws is not None:
             return self._sampled_grades(questions, self.draws)
         grades = read_each(
-            self.judge.generate,
+            self.judge,
             questions,
             partial(read_grade, second_decimal=self.second_decimal == "always"),
             max_new_tokens=self.max_new_tokens,
@@ -179,27 +172,25 @@ class FleurScorer(JudgedScorer):
             ratings.append(Rating((grade.smoothed, grade.raw), [(question, f"{grade.smoothed:.2f}")]))
         if partial_count:
             logger.warning(
-                "fleur: the server does not report what follows an answer's last digit. %d answers with one decimal "
-                "are smoothed over that decimal alone, as with second_decimal='written'.",
+                "fleur: %d answers with one decimal are smoothed over that decimal alone, as with "
+                "second_decimal='written', because the server does not report what follows it",
                 partial_count,
             )
         return ratings
 
     def _sampled_grades(self, questions: list[Question], draws: int) -> list[Rating | str]:
         """The mean of some sampled grades in answer to each question."""
-        seeds = range(self.seed, self.seed + draws)
-        sampled = [
-            replace(question, temperature=self.temperature, seed=seed) for question in questions for seed in seeds
-        ]
+        sampled = []
+        for question in questions:
+            for seed in range(self.seed, self.seed + draws):
+                sampled.append(replace(question, temperature=self.temperature, seed=seed))
         numbers = read_each(
-            self.judge.generate,
-            sampled,
-            lambda answer: read_number(answer.text),
-            max_new_tokens=self.max_new_tokens,
+            self.judge, sampled, lambda answer: read_number(answer.text), max_new_tokens=self.max_new_tokens
         )
         ratings: list[Rating | str] = []
         unread_count = 0
         for index, question in enumerate(questions):
+            # A grade that cannot be read says nothing of the others: the mean is over those that can.
             drawn = numbers[index * draws : (index + 1) * draws]
             values = [number.value for number in drawn if not isinstance(number, str)]
             unread_count += draws - len(values)

@@ -38,9 +38,7 @@ class HarmonicScorer(JudgedScorer):
             `reward.data.drawn_images`) or "documents"; of samples that name none.
         prompt: a HarmonicPrompt, its fields, or a YAML file (start from a copy of `prompt.yaml` in this folder); None
             is the default.
-        max_characters: most characters of a text that the judge sees; longer ones are cut and flagged.
-        pad_images: see `FleurScorer`.
-        explain: see `JudgedScorer`; the reason is given for all ratings together.
+        max_characters, pad_images, explain: see `JudgedScorer`; the reason is that of all ratings together.
         criteria: those that are rated and weighed, such as correctness and completeness alone, as the paper does for
             captions of Flickr8k; ("overall",) has the judge give one rating for all five together, without criteria.
 
@@ -84,6 +82,7 @@ class HarmonicScorer(JudgedScorer):
         if self.criteria != (OVERALL,) and not are_several:
             names = ", ".join(CRITERIA)
             raise ConfigError(f"criteria must be {OVERALL!r} alone, or different ones of {names}; got {self.criteria}")
+        # One rating of all criteria together has no scores of single ones beside it.
         aspects = (OVERALL, *self.criteria) if are_several else self.criteria
         self.spec = replace(self.spec, aspects=aspects, reads_questions=self.prompt.asks_question(task))
         self._words = WordReader(self.judge, is_exact=True)
@@ -107,6 +106,7 @@ class HarmonicScorer(JudgedScorer):
         """Overall score and criterion scores of each caption, or why there are none."""
         questions = [self._question(caption, criterion) for caption in captions for criterion in self.criteria]
         probabilities = self._words(questions, [str(rating) for rating in RATINGS])
+        # All questions go to the judge in one call, the criteria of a caption beside each other.
         count = len(self.criteria)
         ratings = []
         for first in range(0, len(questions), count):

@@ -171,9 +171,9 @@ class JudgedScorer(CaptionScorer):
         name = os.fspath(source)
         if name == "embedded":
             raise CheckpointError(
-                f"no judge for {metric} is shipped with this package. Give a vision-language model, as a folder or a "
-                f"Hub id: load_scorer({metric!r}, 'name/model'), or -m {metric}=name/model. For a server: "
-                f"-m {metric}=http://localhost:8000/v1#name/model, or {cls.__name__}(ServerJudge(...)) of reward.judges"
+                f"no judge for {metric} is shipped with this package: give a folder, a Hub id or a server, as in "
+                f"load_scorer({metric!r}, 'name/model'), -m {metric}=name/model or "
+                f"-m {metric}=http://localhost:8000/v1#name/model"
             )
         origin: dict[str, Any] = {"source": name, "revision": revision}
         if named_metric(source) is not None:  # a folder of `save_pretrained`, and neither a model's nor a Hub id

@@ -9,9 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from reward.errors import JudgeError
-from reward.judges.base import LEAST_MASS, Answer, Judge, Question, read_each, weigh_answers
-from reward.judges.readings import find_answer, find_number, plain_digits
+from reward.judges.base import (
+    LEAST_MASS,
+    NO_PROBABILITIES,
+    Answer,
+    Judge,
+    NoProbabilities,
+    Question,
+    read_each,
+    weigh_answers,
+)
+from reward.judges.readings import excerpt, find_answer, find_number, plain_digits
 from reward.judges.verdicts import last_object, own_words
 
 logger = logging.getLogger(__name__)
@@ -24,8 +32,6 @@ _BLANKS = (
 )
 _CUT = " (cut at the limit of new tokens: raise max_new_tokens=)"
 _PATTERN = "; say where the grade stands with pattern="
-# What judges say that give none: a server without log probabilities, or a tokenizer that cuts the words.
-_NO_PROBABILITIES = re.compile(r"log.?prob|no single token", re.IGNORECASE)
 
 
 def written_number(answer: Answer, scale: tuple[float, float], pattern: re.Pattern[str] | None = None) -> float | str:
@@ -49,17 +55,17 @@ def written_number(answer: Answer, scale: tuple[float, float], pattern: re.Patte
         if isinstance(number, str):
             return f"{number}{cut}{_PATTERN}"
         return number.value
-    excerpt = f"{answer.text.strip()!r:.120}{cut}"
+    beginning = f"{excerpt(answer.text)}{cut}"
     values = set()
     for match in pattern.finditer(plain_digits(own_words(answer.text))):
         try:
             values.add(float((match[1] or "").strip().replace(",", ".")))
         except ValueError:
-            return f"what stands at the place of pattern= is no number: {excerpt}"
+            return f"what stands at the place of pattern= is no number: {beginning}"
     if not values:
-        return f"the answer holds no number at the place of pattern=: {excerpt}"
+        return f"the answer holds no number at the place of pattern=: {beginning}"
     if len(values) > 1:
-        return f"the answer gives several numbers: {excerpt}{_PATTERN}"
+        return f"the answer gives several numbers: {beginning}{_PATTERN}"
     (value,) = values
     if not low <= value <= high:
         return f"the grade must be from {low:g} to {high:g}, got {value:g}"
@@ -74,7 +80,7 @@ def json_score(answer: Answer, scale: tuple[float, float]) -> float | str:
         if answer.truncated:
             blanks = len(answer.text) - len(answer.text.rstrip())
             cut = _BLANKS if blanks > _MANY_BLANKS else _CUT
-        return f"{verdict}: {answer.text.strip()!r:.120}{cut}"
+        return f"{verdict}: {excerpt(answer.text)}{cut}"
     low, high = scale
     score: Any = verdict.get("score")
     if isinstance(score, str):  # "85"
@@ -152,15 +158,16 @@ class WordReader:
         is_open = self.way is None
         try:
             table, failures = weigh_answers(self.judge, questions, words)
-        except JudgeError as error:  # about the judge itself
-            if is_open and _NO_PROBABILITIES.search(str(error)):
+        except NoProbabilities:
+            if is_open:
                 return None
             raise
         if len(failures) < len(questions):
             self.way = "probabilities"
-        elif is_open and all(_NO_PROBABILITIES.search(reason) for reason in failures.values()):
+        elif is_open and set(failures.values()) == {NO_PROBABILITIES}:
             return None
         results: list[np.ndarray | str] = []
+        # An answer without any of the words among what is likely was about something else.
         for row, probabilities in enumerate(table):
             if row in failures:
                 results.append(failures[row])
@@ -176,10 +183,12 @@ class WordReader:
         return results
 
     def _read_texts(self, questions: Sequence[Question], words: Sequence[str]) -> list[np.ndarray | str]:
+        """1 for the word that the judge writes, 0 for the others."""
+
         def read(answer: Answer) -> np.ndarray | str:
             word = find_answer(answer.text, words)
             if isinstance(word, str):
                 return word + (_CUT if answer.truncated else "")
             return np.array([float(word.text == other) for other in words])
 
-        return read_each(self.judge.generate, questions, read, max_new_tokens=self.max_new_tokens)
+        return read_each(self.judge, questions, read, max_new_tokens=self.max_new_tokens)

@@ -116,6 +116,7 @@ class JudgeScorer(JudgedScorer):
         """What one judge makes of each caption: the weighted share of its items, or why one of these has no verdict."""
         questions: list[Question] = []
         items: list[Item] = []
+        # The items of all captions go to the judge in one call, and its verdicts are cut apart by caption afterwards.
         for caption in captions:
             for item in caption.context:
                 questions.append(self._question(caption, item))
@@ -147,11 +148,7 @@ class JudgeScorer(JudgedScorer):
         return Question(text, image=caption.image, system=self.prompt.system or None)
 
     def _verdicts(self, questions: list[Question], items: list[Item], words: WordReader) -> list[Verdict | str]:
-        """What the judge answers to the question about each item, or why there is no answer."""
-        return self._read_verdicts(questions, words)
-
-    def _read_verdicts(self, questions: list[Question], words: WordReader) -> list[Verdict | str]:
-        """What the judge answers to each question, read as the prompt says."""
+        """What the judge answers to the question about each item, read as the prompt says, or why there is none."""
         if "yes" in self.prompt.read:
             return _word_verdicts(words(questions, _YES_NO), _YES_NO, (1.0, 0.0))
         low, high = self.prompt.scale
@@ -170,7 +167,7 @@ class JudgeScorer(JudgedScorer):
                 return grade
             return Verdict((grade - low) / (high - low), without_reasoning(answer.text))
 
-        return read_each(words.judge.generate, questions, read, max_new_tokens=self.max_new_tokens)
+        return read_each(words.judge, questions, read, max_new_tokens=self.max_new_tokens)
 
 
 class ClairScorer(JudgeScorer):
@@ -329,7 +326,7 @@ class QuestionsScorer(JudgeScorer):
             text = without_reasoning(answer.text).strip()
             return Verdict(0.0, text) if text else "the judge's answer is empty"
 
-        verdicts = read_each(words.judge.generate, questions, read, max_new_tokens=self.max_new_tokens)
+        verdicts = read_each(words.judge, questions, read, max_new_tokens=self.max_new_tokens)
         written: dict[int, str] = {}  # answers in other words than the right one's, by row
         for row, (verdict, item) in enumerate(zip(verdicts, items, strict=True)):
             if isinstance(verdict, str):
@@ -339,7 +336,8 @@ class QuestionsScorer(JudgeScorer):
             elif _plain_words(verdict.answer) != [_UNKNOWN]:
                 written[row] = verdict.answer
         comparisons = [self._comparison(answer, items[row]) for row, answer in written.items()]
-        for row, verdict in zip(written, self._read_verdicts(comparisons, words), strict=True):
+        equal = super()._verdicts(comparisons, items, words)
+        for row, verdict in zip(written, equal, strict=True):
             verdicts[row] = verdict if isinstance(verdict, str) else verdict._replace(answer=written[row])
         return verdicts
 

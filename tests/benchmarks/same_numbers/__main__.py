@@ -14,8 +14,6 @@ else (None, nan, texts, flags) must be equal. The exit code is 1 if a number dif
 does, or is missing. The words of error messages may differ: they are counted and shown, and change nothing.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import logging
@@ -26,7 +24,6 @@ import time
 import traceback
 import warnings
 from pathlib import Path
-from typing import Any
 
 OWN = ("reward", "integrations", "capreward", "tests")  # packages of the library
 SHOWN = 5  # lines of a kind in a part
@@ -35,7 +32,7 @@ sys.path[:0] = [os.getcwd()]
 sys.path += [str(Path(__file__).parents[1])]  # of this package, wherever it lies
 
 
-def write(out: Path, only: list[str], toys: Path | None) -> int:
+def write(out, only, toys):
     """Runs the parts on the library of the working directory; 1 if anything could not be made."""
     import torch
 
@@ -53,7 +50,7 @@ def write(out: Path, only: list[str], toys: Path | None) -> int:
     if unknown := set(only) - PARTS.keys():
         raise SystemExit(f"no parts: {', '.join(unknown)}; there are {', '.join(PARTS)}")
     RUN.tree = str(place.parents[1])
-    written: dict[str, Any] = {"reward": str(place), "parts": {}}
+    written = {"reward": str(place), "parts": {}}
     with tempfile.TemporaryDirectory() as folder:
         RUN.folder = Path(folder) / "run"
         RUN.folder.mkdir()
@@ -87,19 +84,19 @@ def write(out: Path, only: list[str], toys: Path | None) -> int:
     return bool(RUN.failed)
 
 
-def strangers(tree: Path) -> list[str]:
+def strangers(tree):
     """Modules that came from another tree, such as that which is installed; `tests` has no `__init__.py` to stop it."""
     named = {name: getattr(module, "__file__", None) for name, module in sys.modules.items()}
     own = {name: file for name, file in named.items() if file and name.split(".")[0] in OWN}
     return [f"{name} is {file}" for name, file in own.items() if not Path(file).resolve().is_relative_to(tree)]
 
 
-def is_number(value: Any) -> bool:
+def is_number(value):
     """Whether a value is compared with a tolerance."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def compare(first: Path, second: Path, only: list[str]) -> int:
+def compare(first, second, only):
     """Prints where two files differ; 1 if they do."""
     files = [json.loads(file.read_text(encoding="utf-8")) for file in (first, second)]
     print(f"A is {files[0]['reward']}\nB is {files[1]['reward']}")
@@ -140,7 +137,7 @@ def compare(first: Path, second: Path, only: list[str]) -> int:
     return bad
 
 
-def main() -> int:
+def main():
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)

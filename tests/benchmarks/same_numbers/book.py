@@ -1,23 +1,19 @@
 """Where a run notes its numbers, and what its parts share: the folder of the run, and pictures with captions."""
 
-from __future__ import annotations
-
 import math
 import tempfile
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 SCENES, SEED = 36, 20261127
 ASK = "Describe the picture."
 # Of the run: its folder, that of the toys, that of the library, and what went wrong. `__main__.py` sets them.
 RUN = SimpleNamespace(folder=Path(tempfile.gettempdir()), toys=Path(tempfile.gettempdir()), tree="", failed=[])
-PARTS: dict[str, Callable[[Book], None]] = {}
+PARTS = {}
 
 
-def part(function: Callable[[Book], None]) -> Callable[[Book], None]:
+def part(function):
     """Makes a function a part, named as it is."""
     PARTS[function.__name__.replace("_", "-")] = function
     return function
@@ -26,11 +22,11 @@ def part(function: Callable[[Book], None]) -> Callable[[Book], None]:
 class Book:
     """What a part gives: {key: number, text, flag or None}, and the words of errors apart from it."""
 
-    def __init__(self) -> None:
-        self.values: dict[str, Any] = {}
-        self.messages: dict[str, str] = {}
+    def __init__(self):
+        self.values = {}
+        self.messages = {}
 
-    def note(self, key: str, value: Any) -> None:
+    def note(self, key, value):
         """Notes a value; lists and dicts one by one."""
         value = value.tolist() if hasattr(value, "tolist") else value
         if isinstance(value, (dict, list, tuple)):
@@ -45,13 +41,13 @@ class Book:
             raise TypeError(f"{key} is {value!r:.80}")
         self.values[key] = value
 
-    def error(self, key: str, message: Any) -> None:
+    def error(self, key, message):
         """Notes that there is an error, and its words, without the folder of this run."""
         if message is not None:
             self.values[f"{key}/has error"] = True
             self.messages[key] = str(message).replace(str(RUN.folder), "FOLDER").replace(str(RUN.toys), "TOYS")
 
-    def table(self, key: str, table: Any, names: list[str] | None = None) -> None:
+    def table(self, key, table, names=None):
         """Notes a score table; `names` tell its rows apart."""
         for row in range(len(table)):
             name = f"{key}/{names[row] if names else row}"
@@ -68,7 +64,7 @@ class Book:
 
 
 @cache
-def scenes() -> list[dict[str, Any]]:
+def scenes():
     """The drawn scenes: picture, references, captions by kind."""
     from reward.scenes import make_dataset
 
@@ -79,7 +75,7 @@ def scenes() -> list[dict[str, Any]]:
     ]
 
 
-def captions_of(row: dict[str, Any], other: dict[str, Any]) -> dict[str, str | None]:
+def captions_of(row, other):
     """Captions of a row: good ones, wrong ones (some of another picture), odd ones and none."""
     good, rated = row["refs"][0], row["cand"]
     return {
@@ -106,7 +102,7 @@ def captions_of(row: dict[str, Any], other: dict[str, Any]) -> dict[str, str | N
     }
 
 
-def flat(count: int = SCENES, kinds: str | None = None) -> tuple[list[str], list[Any], list[Any], list[Any]]:
+def flat(count=SCENES, kinds=None):
     """Names, images, captions and references of the first images; `kinds`: only these captions, in one text."""
     chosen = [
         (f"{place} {kind}", scene["image"], text, scene["references"])
@@ -114,10 +110,10 @@ def flat(count: int = SCENES, kinds: str | None = None) -> tuple[list[str], list
         for kind, text in scene["captions"].items()
         if kinds is None or kind in kinds.split(", ")
     ]
-    return tuple(map(list, zip(*chosen, strict=True)))  # type: ignore[return-value]
+    return tuple(map(list, zip(*chosen, strict=True)))
 
 
-def attempt(book: Book, key: str, do: Callable[[], Any]) -> Any:
+def attempt(book, key, do):
     """Does one of many things; if it fails, that is said, and the others go on."""
     try:
         return do()

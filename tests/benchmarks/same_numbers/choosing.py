@@ -1,12 +1,9 @@
 """What chooses among captions, what other frameworks call, and functions of one's own."""
 
-from __future__ import annotations
-
 import asyncio
 import json
-from typing import Any
 
-from same_numbers.book import ASK, RUN, Book, flat, part, scenes
+from same_numbers.book import ASK, RUN, flat, part, scenes
 
 FUNCTIONS = """
 def length(samples):
@@ -35,7 +32,7 @@ def of_one(image, caption):
 
 
 @part
-def decoding(book: Book) -> None:
+def decoding(book):
     """`BestOfN` in the `generate` of the embedded policy, and `rerank`."""
     import torch
 
@@ -49,7 +46,7 @@ def decoding(book: Book) -> None:
     prompt = processor.apply_chat_template([turn], add_generation_prompt=True, tokenize=False)
     inputs = processor(images=images, text=[prompt] * 3, return_tensors="pt", padding=True)
     vela, truths = VelaReward(), [scene["references"] for scene in scenes()[:3]]
-    choices: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
+    choices = {
         "vela": (vela, {"n": 4}, {}),
         "in parts": (vela, {"n": 4, "chunk": 6}, {}),
         "with the greedy": (BeitScoreReward(), {"n": 3, "include_greedy": True}, {}),
@@ -74,7 +71,7 @@ def decoding(book: Book) -> None:
 
 
 @part
-def adapters(book: Book) -> None:
+def adapters(book):
     """verl, ms-swift and OpenRLHF, without these frameworks, and data sets for TRL."""
     from integrations.ms_swift import CaptionORM
     from integrations.openrlhf import make_reward_func
@@ -88,7 +85,7 @@ def adapters(book: Book) -> None:
     for file, image in zip(files, images, strict=True):
         image.save(RUN.folder / "photos" / file)
 
-    async def by_verl(**settings: Any) -> list[Any]:
+    async def by_verl(**settings):
         asked = []
         for file, text, truths in zip(files, captions, references, strict=True):
             info = {"image": str(RUN.folder / "photos" / file), "references": truths}
@@ -98,7 +95,7 @@ def adapters(book: Book) -> None:
     prompt = "<|im_start|>user\n<|image_pad|>Describe.<|im_end|>\n<|im_start|>assistant\n"
     queries = [prompt.replace("<|image_pad|>", "<|image_pad|>" * 9) + text + "<|im_end|>" for text in captions]
     labels = [json.dumps({"image": a, "references": b}) for a, b in zip(files, references, strict=True)]
-    chosen: dict[str, dict[str, Any]] = {
+    chosen = {
         "vela": {"metric": "vela", "weights": "desc=1,rel=3"},
         "beitscore": {"metric": "beitscore", "missing": -1.0},
         "refclipscore": {"metric": "refclipscore"},
@@ -130,13 +127,13 @@ def adapters(book: Book) -> None:
 
 
 @part
-def functions(book: Book) -> None:
+def functions(book):
     """A function as a metric, in each way that one may be written, given as itself and by its place."""
     from reward import CaptionSample, CombinedReward, MetricReward, load_scorer, rerank
 
     file = RUN.folder / "my_metric.py"
     file.write_text(FUNCTIONS)
-    space: dict[str, Any] = {"__name__": "my_metric"}
+    space = {"__name__": "my_metric"}
     exec(compile(FUNCTIONS, str(file), "exec"), space)
     names, images, captions, references = flat(4)
     calls = {"image": images, "references": references}

@@ -1,7 +1,5 @@
 """What the command writes and prints."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -11,14 +9,12 @@ import subprocess
 import sys
 import tarfile
 from contextlib import redirect_stderr, redirect_stdout, suppress
-from pathlib import Path
-from typing import Any
 
-from same_numbers.book import ASK, RUN, Book, attempt, flat, part, scenes
+from same_numbers.book import ASK, RUN, attempt, flat, part, scenes
 from same_numbers.choosing import FUNCTIONS
 
 
-def command(*words: Any, apart: bool = False) -> str:
+def command(*words, apart=False):
     """Runs `python -m capreward` in the folder of the data, and gives what it printed.
 
     A process of its own loads all libraries again, which takes longer than most commands; so most run in this one.
@@ -48,7 +44,7 @@ def command(*words: Any, apart: bool = False) -> str:
     return printed
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
+def read_rows(path):
     """The rows of an output."""
     if path.suffix == ".parquet":
         import pyarrow.parquet as pq
@@ -58,7 +54,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
         return list(csv.DictReader(file)) if path.suffix == ".csv" else [json.loads(line) for line in file]
 
 
-def note_file(book: Book, key: str, path: Path) -> None:
+def note_file(book, key, path):
     """The rows of an output, but for pictures. Of CSV the cells are texts, and numbers among them are read."""
     for row, cells in enumerate(read_rows(path)):
         for name, cell in cells.items():
@@ -71,7 +67,7 @@ def note_file(book: Book, key: str, path: Path) -> None:
                 book.note(f"{key}/{row}/{name}", cell)
 
 
-def write_files(folder: Path) -> None:
+def write_files(folder):
     """Captions of the same pictures in all forms; `wild.jsonl` has odd ones, too, and a picture that is broken."""
     import pandas as pd
 
@@ -126,14 +122,14 @@ def write_files(folder: Path) -> None:
 
 
 @part
-def files(book: Book) -> None:
+def files(book):
     """`capreward score`, `rerank` and `bench`, on data in all forms."""
     folder = RUN.folder / "files"
     write_files(folder)
     weights = "vela=0.5,beitscore=0.3,refclipscore=0.2"
     three = ("-m", "vela", "-m", "beitscore", "-m", "refclipscore", "--weights", weights)
     words = ("-m", "unigram", "-m", "length", "-m", "bleu4", "-m", "rouge_l")
-    runs: dict[str, tuple[Any, ...]] = {
+    runs = {
         "several.jsonl": ("score", "rows.jsonl", *three, "--strip-thinking"),
         "wild vela.jsonl": ("score", "wild.jsonl", "-m", "vela", "--batch-size", 3),
         "wild several.parquet": ("score", "wild.jsonl", "-m", "clipscore", *words),
@@ -153,7 +149,7 @@ def files(book: Book) -> None:
     for output, line in runs.items():
         line = (*line, "-o", output, "--device", "cpu", "--quiet")
 
-        def write(line: Any = line, output: str = output) -> None:
+        def write(line=line, output=output):
             command(*line, apart=output == "several.jsonl")
             note_file(book, output, folder / output)
 

@@ -1,13 +1,10 @@
 """Metrics and rewards that ask a judge: one that is scripted, small models made here, and one behind a server."""
 
-from __future__ import annotations
-
 import json
 import math
 import zlib
-from typing import Any
 
-from same_numbers.book import RUN, Book, attempt, flat, part, scenes
+from same_numbers.book import RUN, attempt, flat, part, scenes
 from same_numbers.rewards import called
 from same_numbers.toys import toy
 
@@ -22,28 +19,28 @@ QUESTIONS = [
 OWN = {"ask": "Rate it: {caption} Known: {references}", "pattern": "Score: {number}", "scale": "1:5"}
 
 
-def chance(*words: Any) -> float:
+def chance(*words):
     """A number from 0 to 1 that these words always have."""
     return zlib.crc32(repr(words).encode()) / 2**32
 
 
-def asked_of(question: Any) -> tuple[Any, ...]:
+def asked_of(question):
     """All that a judge is told."""
     pixels = question.image.tobytes() if hasattr(question.image, "tobytes") else question.image
     return question.turns(), zlib.crc32(pixels) if isinstance(pixels, bytes) else str(pixels), question.seed
 
 
-def likely(question: Any) -> dict[str, float]:
+def likely(question):
     """Probabilities of the words that metrics ask for."""
     told = asked_of(question)
     return {token: 0.02 + 0.05 * chance(told, token) for token in [*"0123456789ABCDEFG", "Yes", "No"]}
 
 
-def scripted(form: str) -> Any:
+def scripted(form):
     """A judge whose answers in the given form, {n} a number from 0 to 99, are drawn by what it is told."""
     from reward.judges import Answer, ScriptedJudge
 
-    def answer(question: Any) -> Answer:
+    def answer(question):
         told = asked_of(question)
         number, grade = int(100 * chance(told)), 1 + int(5 * chance(told, 1))
         text = form.format(n=f"{number:02}", d=grade, y="Yes" if number < 50 else "No")
@@ -57,11 +54,11 @@ def scripted(form: str) -> Any:
     return ScriptedJudge(answer, likely)
 
 
-def judged(book: Book, key: str, metric: str, judge: Any, count: int, kinds: str = KINDS, **options: Any) -> None:
+def judged(book, key, metric, judge, count, kinds=KINDS, **options):
     """Notes the scores of captions with references, criteria and questions."""
     from reward import CaptionSample, load_scorer
 
-    def write() -> None:
+    def write():
         names, images, captions, references = flat(count, kinds)
         columns = {"rubric": RUBRIC, "questions": QUESTIONS}
         rows = zip(names, images, captions, references, strict=True)
@@ -72,10 +69,10 @@ def judged(book: Book, key: str, metric: str, judge: Any, count: int, kinds: str
 
 
 @part
-def judged_scripted(book: Book) -> None:
+def judged_scripted(book):
     """Each metric and its options, with answers that depend on every word that the judge is told."""
     words = scripted("0.{n}")
-    chosen: dict[str, tuple[str, Any, dict[str, Any]]] = {
+    chosen = {
         "fleur": ("fleur", words, {}),
         "fleur, no references": ("fleur", words, {"use_references": False, "second_decimal": "written"}),
         "fleur, draws": ("fleur", words, {"draws": 3, "temperature": 0.5, "seed": 2}),
@@ -100,7 +97,7 @@ def judged_scripted(book: Book) -> None:
 
 
 @part
-def judged_local(book: Book) -> None:
+def judged_local(book):
     """Small vision-language models of this machine."""
     judged(book, "fleur", "fleur", toy("judge of decimals"), 3, SHORT)
     judged(book, "fleur, no references", "fleur", toy("judge of decimals"), 1, use_references=False)
@@ -118,7 +115,7 @@ def judged_local(book: Book) -> None:
 
 
 @part
-def judged_server(book: Book) -> None:
+def judged_server(book):
     """The same model behind chat completions on the loopback interface."""
     from transformers import AutoModelForImageTextToText, AutoProcessor
 
@@ -133,13 +130,13 @@ def judged_server(book: Book) -> None:
 
 
 @part
-def judged_rewards(book: Book) -> None:
+def judged_rewards(book):
     """The rewards that ask a judge, `TournamentReward` among them."""
     from reward import CombinedReward, FleurReward, HarmonicReward, MetricReward, TournamentReward
 
     words = scripted("0.{n}")
     columns = {"rubric": [RUBRIC] * 8 * 3, "questions": [QUESTIONS] * 8 * 3}
-    chosen: dict[str, Any] = {
+    chosen = {
         "fleur": FleurReward(words),
         "fleur, both": FleurReward(words, {"smoothed": 1, "raw": 2}, name="both"),
         "harmonic": HarmonicReward(words),
@@ -161,7 +158,7 @@ def judged_rewards(book: Book) -> None:
 
 
 @part
-def judged_files(book: Book) -> None:
+def judged_files(book):
     """`capreward score` with judges, and `rerank`."""
     from same_numbers.files import command, note_file
 
@@ -184,7 +181,7 @@ def judged_files(book: Book) -> None:
     for output, (name, *line) in runs.items():
         words = (name, "judged.jsonl", *line, "-o", output, "--device", "cpu", "--quiet")
 
-        def write(words: Any = words, output: str = output) -> None:
+        def write(words=words, output=output):
             command(*words)
             note_file(book, output, folder / output)
 

@@ -1,30 +1,27 @@
 """What rewards give as trainers call them."""
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
-from same_numbers.book import ASK, Book, flat, part
+from same_numbers.book import ASK, flat, part
 
 
-def called(book: Book, key: str, reward: Any, count: int = 4, kinds: str | None = None, **columns: Any) -> None:
+def called(book, key, reward, count=4, kinds=None, **columns):
     """Notes what a reward gives to completions in both forms, what it logs, and what it counts."""
     names, images, captions, references = flat(count, kinds)
     told = [[{"role": "assistant", "content": text}] for text in captions]
     question = {"type": "text", "text": ASK}
     asked = [[{"role": "user", "content": [{"type": "image", "image": image}, question]}] for image in images]
-    calls: dict[str, dict[str, Any]] = {
+    calls = {
         "plain": {"prompts": [ASK] * len(names), "completions": captions, "image": images, "references": references},
         "chats": {"prompts": asked, "completions": told, "refs": references},
         "lists": {"prompts": asked, "completions": captions, "images": [[image] for image in images]},
         "no image": {"prompts": [ASK] * len(names), "completions": told, "references": [None] * len(names)},
     }
     for form, call in calls.items():
-        logged: dict[str, list[float]] = {}
-        extra: dict[str, Any] = {}
+        logged = {}
+        extra = {}
 
-        def log_metric(name: str, value: float, logged: Any = logged) -> None:
+        def log_metric(name, value, logged=logged):
             logged.setdefault(name, []).append(value)
 
         try:
@@ -42,7 +39,7 @@ def called(book: Book, key: str, reward: Any, count: int = 4, kinds: str | None 
 
 
 @part
-def rewards(book: Book) -> None:
+def rewards(book):
     """All rewards that ask no judge."""
     import numpy as np
 

@@ -1,15 +1,12 @@
 """What `scorer.score` gives: shipped weights, forms of data, checkpoints made here."""
 
-from __future__ import annotations
-
 import shutil
-from typing import Any
 
-from same_numbers.book import RUN, SCENES, Book, attempt, flat, part, scenes
+from same_numbers.book import RUN, SCENES, attempt, flat, part, scenes
 from same_numbers.toys import clip_types, toy
 
 
-def scored(book: Book, metric: str, *source: Any, count: int = SCENES, key: str = "", **options: Any) -> Any:
+def scored(book, metric, *source, count=SCENES, key="", **options):
     """Notes the scores of all captions with references, and without where the metric needs none; gives the scorer."""
     from reward import load_scorer
 
@@ -24,7 +21,7 @@ def scored(book: Book, metric: str, *source: Any, count: int = SCENES, key: str 
 
 
 @part
-def embedded(book: Book) -> None:
+def embedded(book):
     """Every metric with shipped weights, or none, on all captions."""
     from reward import list_metrics, metric_spec
 
@@ -40,7 +37,7 @@ def embedded(book: Book) -> None:
 
 
 @part
-def forms(book: Book) -> None:
+def forms(book):
     """The same data in every form that `score` takes, and in batches of other sizes."""
     import pandas as pd
     from datasets import Dataset
@@ -51,7 +48,7 @@ def forms(book: Book) -> None:
     rows = [{"image": a, "caption": b, "refs": c} for a, b, c in zip(images, captions, references, strict=True)]
     for metric in ("vela", "beitscore", "refclipscore", "unigram", "rouge_l", "length"):
         scorer = load_scorer(metric, device="cpu")
-        given: dict[str, tuple[Any, ...]] = {
+        given = {
             "dicts": (rows,),
             "columns": ({"image": images, "caption": captions, "refs": references},),
             "samples": ([CaptionSample(b, a, c) for a, b, c in zip(images, captions, references, strict=True)],),
@@ -74,9 +71,9 @@ def forms(book: Book) -> None:
 
 
 @part
-def checkpoints(book: Book) -> None:
+def checkpoints(book):
     """Metrics that come without weights, on small random ones."""
-    chosen: list[tuple[str, str, int, dict[str, Any]]] = []  # metric, checkpoint, number of images, options
+    chosen = []  # metric, checkpoint, number of images, options
     for kind in clip_types():
         for metric in ("siglipscore", "clipscore") if kind.startswith("siglip") else ("clipscore", "refclipscore"):
             chosen.append((metric, kind, 8, {}))

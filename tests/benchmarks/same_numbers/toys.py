@@ -1,19 +1,13 @@
 """Small checkpoints made here, with `tests.toys` of the tree. Each is made once; `--toys FOLDER` keeps them."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 from same_numbers.book import RUN
 
 
-def toy(name: str) -> str:
+def toy(name):
     """The folder of a checkpoint of `makers()`, or of a type of `tests.toys.toy_clips`."""
     import torch
 
-    folder: Path = RUN.toys / name.replace(" ", "_").replace("'", "")
+    folder = RUN.toys / name.replace(" ", "_").replace("'", "")
     if not folder.exists():
         torch.manual_seed(0)
         unfinished = folder.with_name(f"{folder.name}.unfinished")
@@ -23,14 +17,14 @@ def toy(name: str) -> str:
     return str(folder)
 
 
-def clip_types() -> list[str]:
+def clip_types():
     """Those of transformers."""
     from tests.toys.toy_clips import TYPES
 
     return list(TYPES)
 
 
-def makers() -> dict[str, Callable[[Path], object]]:
+def makers():
     """What writes each checkpoint into a folder."""
     from tests.toys import rating_judges
     from tests.toys.small_clip import small_clip
@@ -50,7 +44,7 @@ def makers() -> dict[str, Callable[[Path], object]]:
     }
 
 
-def roberta_tokenizer(length: int) -> Any:
+def roberta_tokenizer(length):
     """Single letters, as RoBERTa's byte-level BPE."""
     import transformers as tf
     from tokenizers import pre_tokenizers
@@ -60,7 +54,7 @@ def roberta_tokenizer(length: int) -> Any:
     return tf.RobertaTokenizer(vocab=vocab, merges=[("\u0120", "a")], model_max_length=length)
 
 
-def save_bert(folder: Path, kind: str, head: bool = False) -> None:
+def save_bert(folder, kind, head=False):
     """A BERT or RoBERTa, a reranker of texts if it has a head; its weights are the same with every PyTorch."""
     import torch
     import transformers as tf
@@ -80,7 +74,7 @@ def save_bert(folder: Path, kind: str, head: bool = False) -> None:
     tokens.save_pretrained(folder)
 
 
-def save_reward_model(folder: Path) -> None:
+def save_reward_model(folder):
     """A small LLaVA with the head for values of TRL."""
     import torch
     from safetensors.torch import load_file, save_file

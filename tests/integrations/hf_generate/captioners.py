@@ -1,20 +1,11 @@
 """Tiny captioners with random weights, each with its inputs for two prompts of different length or images."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import torch
+import transformers as tf
 from peft import PrefixTuningConfig, get_peft_model
 from PIL import Image
-from transformers import (
-    Gemma3Config,
-    Gemma3ForConditionalGeneration,
-    LlamaConfig,
-    LlamaForCausalLM,
-    Qwen3_5ForCausalLM,
-    Qwen3_5TextConfig,
-)
 
 from tests.toys import toy_captioners
 from tests.toys.toy_models import ENCODER, text_sizes
@@ -29,17 +20,17 @@ def gemma3(tokens):
     text = {**text_sizes(tokens, layers=2), "head_dim": 8, "sliding_window": 4}
     vision = {**ENCODER, "image_size": 32, "patch_size": 8}
     ends = {"image_token_index": image, "boi_token_index": 4, "eoi_token_index": 5}
-    config = Gemma3Config(text_config=text, vision_config=vision, mm_tokens_per_image=4, **ends)
-    return Gemma3ForConditionalGeneration(config)
+    config = tf.Gemma3Config(text_config=text, vision_config=vision, mm_tokens_per_image=4, **ends)
+    return tf.Gemma3ForConditionalGeneration(config)
 
 
 def decoder(kind, tokens):
     sizes = text_sizes(tokens, layers=2)
     if kind == "prefix":
-        return LlamaForCausalLM(LlamaConfig(**sizes))
+        return tf.LlamaForCausalLM(tf.LlamaConfig(**sizes))
     linear = {"linear_num_value_heads": 2, "linear_num_key_heads": 2, "linear_key_head_dim": 8}
     linear |= {"linear_value_head_dim": 8, "head_dim": 8, "layer_types": ["linear_attention", "full_attention"]}
-    return Qwen3_5ForCausalLM(Qwen3_5TextConfig(**sizes, **linear))
+    return tf.Qwen3_5ForCausalLM(tf.Qwen3_5TextConfig(**sizes, **linear))
 
 
 @lru_cache

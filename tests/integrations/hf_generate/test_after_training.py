@@ -1,7 +1,5 @@
 """A policy that comes from a trainer, in training mode and with checkpointing on, decodes as it does in eval mode."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from peft import LoraConfig

@@ -1,7 +1,5 @@
 """BestOfN inside `generate` of tiny real models: its candidates, its choice, its images, and what it refuses."""
 
-from __future__ import annotations
-
 import copy
 import math
 import threading
@@ -9,15 +7,8 @@ import threading
 import pandas as pd
 import pytest
 import torch
+import transformers as tf
 from PIL import Image
-from transformers import (
-    DynamicCache,
-    LogitsProcessor,
-    LogitsProcessorList,
-    StoppingCriteria,
-    StoppingCriteriaList,
-    pipeline,
-)
 
 from integrations.hf_generate import BestOfN
 from reward.decoding.selection import rank
@@ -39,7 +30,7 @@ class Letters:
         return [self.rate(sample) for sample in samples]
 
 
-class Watch(LogitsProcessor):
+class Watch(tf.LogitsProcessor):
     """Sees how many rows every step of decoding has, and keeps the first scores of each part."""
 
     def __init__(self):
@@ -105,7 +96,7 @@ def test_prompts_go_through_the_model_once():
 def test_every_candidate_is_conditioned_on_its_own_prompt_and_image(kind, chunk, parts):
     expected = generated(kind, do_sample=False, return_dict_in_generate=True, output_logits=True)[0].logits[0]
     assert not torch.allclose(expected[0], expected[1], atol=1e-3)
-    run(kind, 5, chunk=chunk, logits_processor=LogitsProcessorList([watch := Watch()]))
+    run(kind, 5, chunk=chunk, logits_processor=tf.LogitsProcessorList([watch := Watch()]))
     assert [len(scores) // 2 for scores in watch.first_scores] == parts
     for scores in watch.first_scores:
         repeated = expected.repeat_interleave(len(scores) // 2, dim=0)
@@ -124,7 +115,7 @@ def test_every_candidate_is_conditioned_on_its_own_prompt_and_image(kind, chunk,
 def test_the_k_best_of_n_come_back_prompt_by_prompt_from_at_most_so_many_rows_at_once(kind, n, k, chunk, rows):
     options = {"num_return_sequences": k, "do_sample": True, "return_dict_in_generate": True}
     watch = Watch()
-    output, texts, last = run(kind, n, chunk=chunk, logits_processor=LogitsProcessorList([watch]), **options)
+    output, texts, last = run(kind, n, chunk=chunk, logits_processor=tf.LogitsProcessorList([watch]), **options)
     assert set(watch.rows) == rows
     for prompt in range(2):
         captions, rewards = last.captions[prompt], last.rewards[prompt]
@@ -162,12 +153,12 @@ def test_with_one_likely_token_a_step_parts_make_no_difference(option):
     given = {} if option == "past_key_values" else {option: 1.4}
     whole = run("llava", 5, top_k=1, **given)[2]
     if option == "past_key_values":
-        given[option] = DynamicCache(config=captioner("llava")[0].config.get_text_config())
+        given[option] = tf.DynamicCache(config=captioner("llava")[0].config.get_text_config())
         given[option].prefetch_stream = threading.Lock()  # as a stream of CUDA, it cannot be copied
     assert run("llava", 5, chunk=4, top_k=1, **given)[2] == whole
 
 
-class WordsInTurn(LogitsProcessor):
+class WordsInTurn(tf.LogitsProcessor):
     """Allows one word a step, and forgets it."""
 
     def __init__(self, words):
@@ -179,7 +170,7 @@ class WordsInTurn(LogitsProcessor):
         return only
 
 
-class AtMost(StoppingCriteria):
+class AtMost(tf.StoppingCriteria):
     """Stops after so many steps, whatever their part."""
 
     def __init__(self, steps):
@@ -195,9 +186,9 @@ def test_processors_and_criteria_that_remember_begin_anew_in_every_part(chunk, k
     processor = captioner(kind)[1]
     tokenizer = getattr(processor, "tokenizer", processor)
     words = tokenizer.convert_tokens_to_ids(["red", "blue", "green", "star", "circle", "square"])
-    _, _, last = run(kind, 5, chunk=chunk, logits_processor=LogitsProcessorList([WordsInTurn(words)]))
+    _, _, last = run(kind, 5, chunk=chunk, logits_processor=tf.LogitsProcessorList([WordsInTurn(words)]))
     assert {caption for captions in last.captions for caption in captions} == {"red blue green star circle square"}
-    _, _, last = run(kind, 5, chunk=chunk, stopping_criteria=StoppingCriteriaList([AtMost(2)]))
+    _, _, last = run(kind, 5, chunk=chunk, stopping_criteria=tf.StoppingCriteriaList([AtMost(2)]))
     assert max(len(caption.split()) for captions in last.captions for caption in captions) == 2
 
 
@@ -205,8 +196,8 @@ def test_processors_and_criteria_that_remember_begin_anew_in_every_part(chunk, k
 def test_one_that_cannot_be_copied_is_refused_where_it_would_decode_several_parts(name):
     parts = {"logits_processor": WordsInTurn([5] * 6), "stopping_criteria": AtMost(9)}
     parts[name].lock = threading.Lock()
-    several = {"logits_processor": LogitsProcessorList([parts["logits_processor"]])}
-    several["stopping_criteria"] = StoppingCriteriaList([parts["stopping_criteria"]])
+    several = {"logits_processor": tf.LogitsProcessorList([parts["logits_processor"]])}
+    several["stopping_criteria"] = tf.StoppingCriteriaList([parts["stopping_criteria"]])
     with pytest.raises(ConfigError, match=f"{type(parts[name]).__name__} cannot be copied .*leave out chunk"):
         run("llava", 5, chunk=2, **several)
     run("llava", 5, **several)
@@ -243,7 +234,7 @@ def test_one_strategy_serves_a_data_set():
 
 def test_a_pipeline_takes_an_iterator_over_all_images():
     model, processor, _, _ = captioner("llava")
-    captions = pipeline("image-text-to-text", model=model, processor=processor, device="cpu")
+    captions = tf.pipeline("image-text-to-text", model=model, processor=processor, device="cpu")
     captions.tokenizer.padding_side = "left"
     colours = [Image.new("RGB", (32, 32), colour) for colour in ("red", "lime", "blue", "white")]
     question = {"type": "text", "text": "Describe it"}
@@ -260,7 +251,7 @@ def test_a_pipeline_takes_an_iterator_over_all_images():
 
 def filled_cache():
     model, _, inputs, _ = captioner("llava")
-    cache = DynamicCache(config=model.config.get_text_config())
+    cache = tf.DynamicCache(config=model.config.get_text_config())
     model(input_ids=inputs["input_ids"][:, :2], past_key_values=cache, use_cache=True)
     return cache
 

@@ -1,10 +1,7 @@
 """What OpenRLHF sends: the response behind its prompt, and a label. Its calls are in test_adapters.py."""
 
-from __future__ import annotations
-
 import logging
 import unicodedata
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -24,13 +21,13 @@ ENDS = st.sampled_from(["", "<|im_end|>", "</s>", "<end_of_turn>\n", "<|im_end|>
 
 @pytest.mark.parametrize("template", TEMPLATES.values(), ids=TEMPLATES)
 @given(response=st.text(st.characters(codec="utf-8", exclude_characters="<>|")), end=ENDS)
-def test_the_response_behind_any_number_of_placeholders(template: str, response: str, end: str) -> None:
+def test_the_response_behind_any_number_of_placeholders(template, response, end):
     query = template.format("<image>" * 300) + response + end
     found = response_of(query, template.format("<image>"))
     assert found == (response if not end else response.rstrip())
 
 
-def test_a_response_that_repeats_the_prompt_is_kept_whole_and_a_query_of_another_prompt_refused() -> None:
+def test_a_response_that_repeats_the_prompt_is_kept_whole_and_a_query_of_another_prompt_refused():
     prompt = TEMPLATES["qwen"].format("<image>")
     assert response_of(f"{prompt}A star.{prompt}A moon.", prompt) == f"A star.{prompt}A moon."
     for other in ("", "Describe the other image."):
@@ -45,9 +42,7 @@ TWO_TURNS = {"one image": TURN + " Un chat. " + TURN.format(""), "two images": T
 @pytest.mark.parametrize("template", TWO_TURNS.values(), ids=TWO_TURNS)
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
 @pytest.mark.parametrize("response", [" Un chien.", f" Un chat. {TURN.format('')} Un chien."])
-def test_earlier_turns_with_the_same_question_are_no_part_of_the_response(
-    template: str, form: str, response: str
-) -> None:
+def test_earlier_turns_with_the_same_question_are_no_part_of_the_response(template, form, response):
     """The tokenizer may compose letters, and the query has many placeholders where the prompt has one."""
     prompt = unicodedata.normalize(form, template.replace("{}", "<image>"))
     assert response_of(template.replace("{}", "<image>" * 300) + response, prompt) == response
@@ -62,16 +57,16 @@ def test_earlier_turns_with_the_same_question_are_no_part_of_the_response(
         ({"image": "data:image/png;base64,???"}, "data URL that cannot be read"),
     ],
 )
-def test_what_is_no_label_is_refused(label: Any, message: str) -> None:
+def test_what_is_no_label_is_refused(label, message):
     with pytest.raises(InvalidSampleError, match=message):
         read_label(label)
 
 
-def test_a_label_may_hold_its_image() -> None:
+def test_a_label_may_hold_its_image():
     assert read_label({"image": "data:image/png;base64,aGk="})[:2] == (b"hi", None)
 
 
-def test_faults_are_logged_and_raised(caplog: pytest.LogCaptureFixture) -> None:
+def test_faults_are_logged_and_raised(caplog):
     reward_func = make_reward_func("length")
     with pytest.raises(InvalidSampleError, match="a label must be JSON"):
         reward_func(["Q: A star."], ["Q:"], ["3"])

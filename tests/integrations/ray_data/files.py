@@ -1,12 +1,8 @@
 """The same rows in every form that Ray scores, and the rows of an output folder."""
 
-from __future__ import annotations
-
 import io
 import json
 import tarfile
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,10 +11,10 @@ from tests.reward.scoring.small_data import save_greys
 from tests.toys.json_lines import write_lines
 
 
-def make_rows(folder: Path, count: int = 24) -> list[dict[str, Any]]:
+def make_rows(folder, count=24):
     """Rows whose images, in `folder`, take turns; some cannot be scored."""
     save_greys(folder)
-    rows: list[dict[str, Any]] = [
+    rows = [
         {"id": row, "image": f"{row % 3}.png", "candidate": "word " * (1 + row % 5), "references": ["a"] * (row % 3)}
         for row in range(count)
     ]
@@ -26,7 +22,7 @@ def make_rows(folder: Path, count: int = 24) -> list[dict[str, Any]]:
     return rows
 
 
-def save_rows(rows: list[dict[str, Any]], folder: Path, kind: str) -> Path:
+def save_rows(rows, folder, kind):
     """Writes the rows to two files in `folder`; the images lie there, too."""
     halves = [rows[: len(rows) // 2], rows[len(rows) // 2 :]]
     for number, half in enumerate(halves):
@@ -40,7 +36,7 @@ def save_rows(rows: list[dict[str, Any]], folder: Path, kind: str) -> Path:
     return folder
 
 
-def write_tar(path: Path, rows: list[dict[str, Any]], images: Path) -> None:
+def write_tar(path, rows, images):
     """A WebDataset shard; an image that is not there becomes broken bytes."""
     with tarfile.open(path, "w") as tar:
         for row in rows:
@@ -56,7 +52,7 @@ def write_tar(path: Path, rows: list[dict[str, Any]], images: Path) -> None:
                 tar.addfile(member, io.BytesIO(content))
 
 
-def read_folder(folder: Path) -> list[dict[str, Any]]:
+def read_folder(folder):
     """The rows of all parts by id."""
-    rows: list[dict[str, Any]] = pq.read_table(folder).to_pylist()
+    rows = pq.read_table(folder).to_pylist()
     return sorted(rows, key=lambda row: row["id"])

@@ -3,10 +3,6 @@
 What the death of the driver costs is in `tests/test_part_engine.py` and, with a cluster, in `tests/engines`.
 """
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from integrations.ray_data import score_files
@@ -22,7 +18,7 @@ ray = pytest.importorskip("ray")
 pytest.importorskip("ray.data")
 
 
-def test_a_worker_may_die_and_scores_are_those_of_one_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_may_die_and_scores_are_those_of_one_machine(tmp_path, monkeypatch):
     deaths = tmp_path / "deaths"
     monkeypatch.setenv("PICTURE_DEATHS", str(deaths))
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")

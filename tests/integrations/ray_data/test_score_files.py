@@ -1,7 +1,5 @@
 """Files to parts, in this process: equal scores in every form, only what changed again, what is read and refused."""
 
-from __future__ import annotations
-
 import codecs
 import io
 import os
@@ -9,8 +7,6 @@ import re
 import sys
 import tarfile
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,23 +24,23 @@ score_here = partial(score_files, workers=0)
 
 
 @pytest.fixture
-def rows(tmp_path: Path) -> list[dict[str, Any]]:
+def rows(tmp_path):
     return make_rows(tmp_path / "in")
 
 
-def parts(folder: Path) -> dict[str, int]:
+def parts(folder):
     """{name: time it was written} of the parts."""
     return {path.name: path.stat().st_mtime_ns for path in folder.glob("part-*.parquet")}
 
 
 @pytest.mark.parametrize("kind", ["parquet", "jsonl", "tar"])
-def test_scores_are_those_of_one_machine(kind: str, rows: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_scores_are_those_of_one_machine(kind, rows, tmp_path):
     metrics = [PictureScorer(), "length"] if kind == "parquet" else PictureScorer()
     local = write_lines(tmp_path / "in" / "all.ndjson", rows)
     alone = score_dataset(local, metrics, tmp_path / "local.jsonl")
     local.unlink()
     data = save_rows(rows, tmp_path / "in", kind)
-    options: dict[str, Any] = {"candidate_column": "txt"} if kind == "tar" else {}
+    options = {"candidate_column": "txt"} if kind == "tar" else {}
     summary = score_here(data, metrics, tmp_path / "out", part_rows=8, **options)
     expected, got = read_lines(tmp_path / "local.jsonl"), read_folder(tmp_path / "out")
     added = [name for name in expected[0] if name not in (*rows[0], "error")]
@@ -58,9 +54,7 @@ def test_scores_are_those_of_one_machine(kind: str, rows: list[dict[str, Any]], 
     assert got[2]["image"] == ("000002.png" if kind == "tar" else "2.png")  # and no bytes
 
 
-def test_only_what_changed_is_scored_again(
-    rows: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_what_changed_is_scored_again(rows, tmp_path, monkeypatch):
     folder, out = save_rows(rows, tmp_path / "in", "parquet"), tmp_path / "out"
     score_here(folder, PictureScorer(), out, part_rows=4)
     before = parts(out)
@@ -78,7 +72,7 @@ def test_only_what_changed_is_scored_again(
     assert [row["id"] for row in read_folder(out)] == list(range(24))
 
 
-def edit_row(folder: Path, out: Path) -> None:
+def edit_row(folder, out):
     """A row becomes another of as many bytes, and the file keeps its time."""
     path = folder / "0.jsonl"
     time = path.stat().st_mtime_ns
@@ -88,19 +82,19 @@ def edit_row(folder: Path, out: Path) -> None:
     os.utime(path, ns=(time, time))
 
 
-def replace_picture(folder: Path, out: Path) -> None:
+def replace_picture(folder, out):
     Image.new("RGB", (8, 8), (250, 250, 250)).save(folder / "0.png")
 
 
-def delete_part(folder: Path, out: Path) -> None:
+def delete_part(folder, out):
     min(out.glob("part-*.parquet")).unlink()
 
 
-def delete_summary(folder: Path, out: Path) -> None:
+def delete_summary(folder, out):
     min((out / "_records").glob("*.summary.json")).unlink()
 
 
-def damage_part(folder: Path, out: Path) -> None:
+def damage_part(folder, out):
     path = max(out.glob("part-*.parquet"))
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
@@ -108,7 +102,7 @@ def damage_part(folder: Path, out: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [edit_row, replace_picture, delete_part, delete_summary, damage_part])
-def test_no_row_has_an_old_score(change: Any, rows: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_no_row_has_an_old_score(change, rows, tmp_path):
     folder = save_rows(rows, tmp_path / "in", "jsonl")
     score_here(folder, PictureScorer(), tmp_path / "out")
     before = read_folder(tmp_path / "out")
@@ -120,7 +114,7 @@ def test_no_row_has_an_old_score(change: Any, rows: list[dict[str, Any]], tmp_pa
     assert score_here(folder, PictureScorer(), tmp_path / "out").already_done
 
 
-def test_hidden_files_are_no_data(tmp_path: Path) -> None:
+def test_hidden_files_are_no_data(tmp_path):
     folder = tmp_path / ".cache"
     folder.mkdir()
     for name in ("a.jsonl", "._a.jsonl", "_b.jsonl"):
@@ -130,7 +124,7 @@ def test_hidden_files_are_no_data(tmp_path: Path) -> None:
         assert [row["id"] for row in read_folder(tmp_path / f"out{number}")] == ["a.jsonl"]
 
 
-def test_a_part_without_one_picture_keeps_its_rows(rows: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_a_part_without_one_picture_keeps_its_rows(rows, tmp_path):
     for row in rows[4:8]:
         row["image"] = "none.png"
     summary = score_here(save_rows(rows, tmp_path / "in", "parquet"), PictureScorer(), tmp_path / "out", part_rows=4)
@@ -138,7 +132,7 @@ def test_a_part_without_one_picture_keeps_its_rows(rows: list[dict[str, Any]], t
     assert [row["id"] for row in read_folder(tmp_path / "out")] == list(range(24))
 
 
-def test_another_metric_starts_afresh_or_is_refused(rows: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_another_metric_starts_afresh_or_is_refused(rows, tmp_path):
     folder = save_rows(rows, tmp_path / "in", "jsonl")
     score_here(folder, PictureScorer(), tmp_path / "out")
     with pytest.raises(OutputError, match=r"differs from this one in its metric.*--overwrite"):
@@ -157,7 +151,7 @@ BAD_LINES = {
 
 
 @pytest.mark.parametrize("line", BAD_LINES)
-def test_a_bad_line_costs_its_row_alone(line: bytes, tmp_path: Path) -> None:
+def test_a_bad_line_costs_its_row_alone(line, tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_bytes(b'{"id": 1, "candidate": "a red star"}\n' + line + b'\n{"id": 2, "candidate": "a dog"}\n')
     summary = score_here(path, "length", tmp_path / "out")
@@ -167,7 +161,7 @@ def test_a_bad_line_costs_its_row_alone(line: bytes, tmp_path: Path) -> None:
     assert BAD_LINES[line] in got[1]["error"]
 
 
-def test_columns_that_are_not_needed_are_not_read(rows: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_columns_that_are_not_needed_are_not_read(rows, tmp_path):
     """Here they are garbage."""
     data = tmp_path / "in" / "data.parquet"
     pq.write_table(pa.Table.from_pylist([{"ballast": f"{row['id']:09d}" * 50, **row} for row in rows]), data)
@@ -183,7 +177,7 @@ def test_columns_that_are_not_needed_are_not_read(rows: list[dict[str, Any]], tm
         score_here(data, "length", tmp_path / "all", columns=["id", "ballast"])
 
 
-def test_a_broken_file_keeps_no_other_from_being_scored(tmp_path: Path) -> None:
+def test_a_broken_file_keeps_no_other_from_being_scored(tmp_path):
     folder, out = tmp_path / "in", tmp_path / "out"
     folder.mkdir()
     write_tar(folder / "a.tar", make_rows(tmp_path / "images", 8), tmp_path / "images")
@@ -197,7 +191,7 @@ def test_a_broken_file_keeps_no_other_from_being_scored(tmp_path: Path) -> None:
 
 
 # Text and names are UTF-8, with or without a byte order mark; the row of another gets the reason.
-MEMBERS: list[tuple[str, dict[str, bytes], str]] = [
+MEMBERS = [
     ("good", {"txt": b"a red star"}, ""),
     ("marked", {"txt": codecs.BOM_UTF8 + b"a red star", "json": codecs.BOM_UTF8 + b'{"id": 7}'}, ""),
     ("latin", {"txt": b"caf\xe9"}, "latin.txt is not UTF-8"),
@@ -207,7 +201,7 @@ MEMBERS: list[tuple[str, dict[str, bytes], str]] = [
 ]
 
 
-def test_a_bad_member_of_a_shard_costs_its_row_alone(tmp_path: Path) -> None:
+def test_a_bad_member_of_a_shard_costs_its_row_alone(tmp_path):
     with tarfile.open(tmp_path / "0.tar", "w", encoding="utf-8", errors="surrogateescape") as tar:
         for key, members, _ in MEMBERS:
             for ending, content in members.items():
@@ -236,9 +230,7 @@ def test_a_bad_member_of_a_shard_costs_its_row_alone(tmp_path: Path) -> None:
         ("in", "new", {"cpus": 0}, "cpus must be above 0 and gpus at least 0, got 0 and 0"),
     ],
 )
-def test_what_it_cannot_do_it_says_before_scoring(
-    data: str, output: str, options: dict[str, Any], message: str, rows: list[dict[str, Any]], tmp_path: Path
-) -> None:
+def test_what_it_cannot_do_it_says_before_scoring(data, output, options, message, rows, tmp_path):
     save_rows(rows, tmp_path / "in", "parquet")
     (tmp_path / "outer" / "in").mkdir(parents=True)
     write_lines(tmp_path / "outer" / "in" / "a.jsonl", rows)
@@ -249,7 +241,7 @@ def test_what_it_cannot_do_it_says_before_scoring(
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 
-def test_without_ray_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ray_it_says_what_to_install(tmp_path, monkeypatch):
     for name in ("ray", "ray.data"):  # another test may have imported either
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(MissingExtraError, match=r'pip install "capreward\[ray\]"'):

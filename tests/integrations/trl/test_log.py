@@ -1,9 +1,6 @@
 """What a trainer prints."""
 
-from __future__ import annotations
-
 import re
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +17,7 @@ EVALUATION = ["evaluation at step N: reward N, std N", *STEP[1:2], "  length N",
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bar", [True, False])
-def test_log_is_a_few_lines_a_step(bar: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_is_a_few_lines_a_step(bar, tmp_path, capsys):
     trainer, _ = watched(
         tmp_path,
         MetricReward("length"),
@@ -39,12 +36,12 @@ def test_log_is_a_few_lines_a_step(bar: bool, tmp_path: Path, capsys: pytest.Cap
     assert found == [*EVALUATION, *STEP, *STEP, *EVALUATION, "done: N steps in N s, mean loss"]
 
 
-def test_what_says_nothing_new_is_left_out() -> None:
+def test_what_says_nothing_new_is_left_out():
     logs = {"reward": 1.2, "rewards/a/mean": 1.2, "a/only aspect": 1.2000001, "a/unscored": 0.5, "a/truncated": 0.0}
     assert log_lines(logs, 8, 8) == ["step 8 of 8: reward 1.200", "  a 1.200: not scored 0.500"]
     assert log_lines({"train_runtime": 6.2}, 8, 8, start=4) == ["done: 4 steps (5 to 8) in 6.2 s"]
 
 
-def test_one_of_several_evaluation_sets_is_named() -> None:
+def test_one_of_several_evaluation_sets_is_named():
     logs = {"eval_far_runtime": 1.0, "eval_far_reward": 0.5, "eval_far_loss": 0.0}
     assert log_lines(logs, 2, 8) == ["evaluation of far at step 2: reward 0.500", "  loss 0"]

@@ -1,7 +1,5 @@
 """The rule that says when reward and truth part: on planted cases, and by simulation."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Policies come back from checkpoints with every weight, and a resumed training equals one that never stopped."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from types import SimpleNamespace
@@ -83,6 +81,7 @@ def test_a_resumed_training_equals_an_unbroken_one_and_its_policy_is_loaded_whol
         assert_same(model.state_dict(), whole.trainer.model.state_dict())
 
 
+@only_full
 def test_the_best_policy_is_the_one_in_memory_at_the_end(whole, tmp_path):
     def second_step_is_best(trainer_state, completions, **_):
         bonus = 1000.0 * (trainer_state.global_step == 2)

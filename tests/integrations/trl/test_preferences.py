@@ -1,10 +1,5 @@
 """Preference data go through TRL's own trainers with a policy that sees images."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import PIL.Image
 import pytest
@@ -25,11 +20,11 @@ CAPTIONS = ["a red star", "blue star on the left", "a small green circle", "the 
 
 
 @pytest.fixture
-def rows() -> Dataset:
+def rows():
     return Dataset.from_dict({"image": COLOURS, "candidates": [CAPTIONS] * 4, "rewards": [[0.1, 0.4, 0.6, 0.9]] * 4})
 
 
-def trained(kind: str, data: Any, folder: Path, evaluated: Any = None, **options: Any) -> list[dict[str, float]]:
+def trained(kind, data, folder, evaluated=None, **options):
     """Two steps; gives the log, after a check that the policy has changed."""
     model, processor = policy_in(folder / "policy")
     options = {"max_steps": 2, "per_device_train_batch_size": 4, "learning_rate": 1e-2, "max_length": None, **options}
@@ -46,7 +41,7 @@ def trained(kind: str, data: Any, folder: Path, evaluated: Any = None, **options
     return [entry for entry in trainer.state.log_history if "loss" in entry]
 
 
-def test_dpo_takes_the_pairs_and_learns_them(rows: Dataset, tmp_path: Path) -> None:
+def test_dpo_takes_the_pairs_and_learns_them(rows, tmp_path):
     splits = make_preference_dataset(rows, "Describe it", rules=PreferenceRules(per_image=2))
     splits = splits.train_test_split(test_size=2, shuffle=False)
     assert {split: len(part) for split, part in splits.items()} == {"train": 6, "test": 2}
@@ -58,7 +53,7 @@ def test_dpo_takes_the_pairs_and_learns_them(rows: Dataset, tmp_path: Path) -> N
 @pytest.mark.skipif(
     not hasattr(kto_trainer, "DataCollatorForVisionUnpairedPreference"), reason="this TRL has no KTO for images"
 )
-def test_kto_and_sft_take_them_as_the_page_says(rows: Dataset, tmp_path: Path) -> None:
+def test_kto_and_sft_take_them_as_the_page_says(rows, tmp_path):
     pairs = make_preference_dataset(rows, "Describe it", rules=PreferenceRules(per_image=2), system="a")
     assert [message["role"] for message in pairs[0]["prompt"]] == ["system", "user"]
     data = unpair_preference_dataset(pairs)
@@ -69,7 +64,7 @@ def test_kto_and_sft_take_them_as_the_page_says(rows: Dataset, tmp_path: Path) -
     assert logs[1]["loss"] < logs[0]["loss"]
 
 
-def test_what_is_left_out_is_logged(rows: Dataset, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_left_out_is_logged(rows, caplog):
     captions = [*[CAPTIONS] * 2, ["a star", "A star."] * 2, [*CAPTIONS[:3], "the <image> square"]]
     data = make_preference_dataset(rows.remove_columns("candidates").add_column("candidates", captions))
     assert [(row["chosen_score"], row["rejected_score"]) for row in data] == [(0.9, 0.1), (0.9, 0.1), (0.6, 0.1)]
@@ -77,8 +72,8 @@ def test_what_is_left_out_is_logged(rows: Dataset, caplog: pytest.LogCaptureFixt
     assert "1 captions left out: with a placeholder of a chat template" in caplog.text  # at which the trainer stops
 
 
-def test_prompts_are_read_as_those_of_prompt_data(rows: Dataset) -> None:
-    def pairs(text: str) -> Dataset:
+def test_prompts_are_read_as_those_of_prompt_data(rows):
+    def pairs(text):
         chat = [{"role": "user", "content": text}, {"role": "assistant", "content": "A star."}]
         return make_preference_dataset(rows.add_column("chat", [chat] * len(rows)), prompt_column="chat")
 
@@ -87,7 +82,7 @@ def test_prompts_are_read_as_those_of_prompt_data(rows: Dataset) -> None:
         pairs("What is <image>?")
 
 
-def test_the_policy_sees_the_picture_that_was_scored(rows: Dataset) -> None:
+def test_the_policy_sees_the_picture_that_was_scored(rows):
     grey = PIL.Image.fromarray(np.full((4, 4), 30_000, np.uint16))
     cells = [grey, PIL.Image.new("RGBA", (4, 4), (0, 0, 0, 0)), *COLOURS[:2]]
     data = make_preference_dataset(Dataset.from_dict({**rows.remove_columns("image").to_dict(), "image": cells}))

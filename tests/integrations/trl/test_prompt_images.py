@@ -1,7 +1,5 @@
 """The pictures of prompt data: which rows keep one, and that policy and reward see the same."""
 
-from __future__ import annotations
-
 import io
 import logging
 import re

@@ -1,7 +1,5 @@
 """Data sets of images and references become what TRL's trainers take."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

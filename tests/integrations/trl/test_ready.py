@@ -1,11 +1,5 @@
 """Rewards that `trl grpo --reward_funcs` finds by their names."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
 import pytest
 import trl
 from PIL import Image
@@ -18,24 +12,24 @@ from tests.toys.json_lines import write_lines
 
 
 @pytest.fixture(autouse=True)
-def nothing_made() -> Iterator[None]:
+def nothing_made():
     """The two rewards are made once a process."""
     named_rewards._from_environment.cache_clear()
     yield
     named_rewards._from_environment.cache_clear()
 
 
-def test_trl_finds_them_by_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given: dict[str, Any] = {}
+def test_trl_finds_them_by_their_names(tmp_path, monkeypatch):
+    given = {}
 
     class Trainer:
         """Takes what the script gives, and trains nothing."""
 
-        def __init__(self, **arguments: Any) -> None:
+        def __init__(self, **arguments):
             given.update(arguments)
             self.accelerator = self
 
-        def train(self, resume_from_checkpoint: Any = None) -> None: ...
+        def train(self, resume_from_checkpoint=None): ...
 
         print = save_model = end = train
 
@@ -54,7 +48,7 @@ def test_trl_finds_them_by_their_names(tmp_path: Path, monkeypatch: pytest.Monke
         assert told[1] == 0
 
 
-def test_environment_variables_take_the_place_of_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variables_take_the_place_of_arguments(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # beside a folder `runs`, a source `runs/photos` would be a path that is not there
     settings = {"VELA_SOURCE": "runs/photos", "VELA_WEIGHTS": "desc=1,rel=3", "BEITSCORE_SOURCE": "name/other"}
     for name, value in settings.items():

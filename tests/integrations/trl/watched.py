@@ -1,10 +1,7 @@
 """A training with a monitor and planted measures, in one process or several."""
 
-from __future__ import annotations
-
 import gc
 import os
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -14,7 +11,7 @@ from integrations.trl import RewardMonitor, load_policy
 from tests.integrations.short_training import COLOURS, make_trainer, with_images
 from tests.toys.toy_captioners import llava
 
-PARTS, HOLDS, RISES = (0.5, 0.7, 0.7, 0.4, 0.2), (0.3, 0.4, 0.5, 0.6, 0.7), (0.1, 0.2, 0.3, 0.4, 0.5)
+PARTS, RISES = (0.5, 0.7, 0.7, 0.4, 0.2), (0.1, 0.2, 0.3, 0.4, 0.5)
 EVALUATING = {"eval_strategy": "steps", "eval_steps": 1, "eval_on_start": True, "num_generations_eval": 1}
 
 
@@ -56,7 +53,7 @@ def watched(folder, second=None, *, rewards=None, on_parting="warn", **options):
     return trainer, monitor
 
 
-def train_as_one_of_two(rank: int, port: int, out: Path, counts: list[int]) -> None:
+def train_as_one_of_two(rank, port, out, counts):
     """A step of training for each number of held-out images, in one of two processes; the policy is beside `out`."""
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", ACCELERATE_USE_CPU="1")
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))

@@ -12,7 +12,6 @@ import pytest
 from rich.cells import cell_len
 
 from reward.cli.terminal import print_table
-from reward.metaeval.published import Figure
 from tests.reward.cli.conftest import Run
 from tests.reward.metaeval.small_benchmarks import use_metrics, write_pairs, write_rated
 from tests.toys.picture_scorer import PictureScorer
@@ -67,15 +66,10 @@ def test_json_is_one_object(run: Run, data: Path, monkeypatch: pytest.MonkeyPatc
     assert "scoring" in err  # progress
     assert (figures["seed"], figures["resamples"], figures["references"]) == (3, 100, True)
     assert figures["command"].startswith("capreward bench --benchmark flickr8k-expert")
-    assert {"python", "numpy", "scipy"} <= set(figures["versions"])
     [benchmark] = figures["benchmarks"]
     assert (benchmark["name"], benchmark["items"], benchmark["data"]) == ("flickr8k-expert", 30, str(data))
     metric, column = benchmark["rows"]
     assert (metric["kind"], column["kind"], benchmark["best"]) == ("metric", "column", "column:good")
-    assert (metric["scored"], metric["seconds_per_caption"] > 0) == (30, True)
-    estimate = column["estimates"]["overall"]
-    assert -1 <= estimate["low"] <= estimate["value"] <= estimate["high"] <= 1
-    assert column["details"]["overall"]["tau_c"] == estimate["value"]
 
 
 def test_quiet_says_nothing_but_what_went_wrong(run: Run, data: Path) -> None:
@@ -155,31 +149,3 @@ def test_a_file_of_ratings_is_a_benchmark(run: Run, tmp_path: Path) -> None:
     assert list(row["estimates"]) == ["tau-c", "tau-b", "spearman", "pearson"]
     again, _ = run("bench", "-b", tmp_path / "rated.csv", *line, "--rating-column", "anna,ben")
     assert json.loads(again)["benchmarks"] == json.loads(out)["benchmarks"]
-
-
-def test_published_figures_are_reproduced(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = ("formula", False, "polaris", "test", "overall")
-    figures = [Figure(50.0, ("PAPER table 1",), "LEN", "length", *place, each) for each in ("tau-c", "tau-b")]
-    monkeypatch.setattr("reward.metaeval.reproduce.published_figures", lambda: figures)
-    data = f"polaris={write_rated(tmp_path, 40)}"
-    out, err = run("bench", "--reproduce", "length", data, "-o", tmp_path / "table.md")
-    assert "Beside published figures" in out
-    assert "2 published figures: " in err
-    assert "| length | Polaris (test) | tau-c |" in (tmp_path / "table.md").read_text(encoding="utf-8")
-    told = json.loads(run("bench", "--reproduce", "-m", "length", "-b", data, "--json", "-q")[0])
-    assert [each["coefficient"] for each in told["compared"]] == ["tau-c", "tau-b"]
-    run("bench", "--reproduce", code=1)  # nothing is here
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        (("--reproduce", "--limit", 3), "does not go with --reproduce"),
-        (("--download", "-b", "scenes"), "goes with --reproduce"),
-        (("a.csv", "b.csv"), "one file of ratings at a time"),
-        (("--benchmark", "scenes", "--rating-column", "anna"), "is for RATINGS of your own"),
-        (("--benchmark", "scenes", "--limit", 2, "-s", "a=absent*.txt"), "there is no file absent*.txt"),
-    ],
-)
-def test_options_that_do_not_go_together_end_in_2(run: Run, line: tuple[Any, ...], message: str) -> None:
-    assert message in run("bench", *line, code=2)[1]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from reward.cli.chosen import read_metrics
+from reward.cli.options import read_metrics
 from reward.metrics.base import MetricSpec, installed_specs
 from reward.metrics.scorer import CandidateScores, Group
 from reward.metrics.words import LENGTH

@@ -29,18 +29,17 @@ GROUP: Any = typer.main.get_command(app)
 SCORE = ("score", "c.jsonl", "-m", "length", "-o", "o.jsonl")
 
 
-@pytest.mark.parametrize("own", [None, "active"])
-def test_threads_spin_for_a_moment_only_unless_asked(
-    run: Run, monkeypatch: pytest.MonkeyPatch, own: str | None
+def test_threads_spin_for_a_moment_only_unless_the_environment_says_otherwise(
+    run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
-        monkeypatch.setenv(name, own or "")  # so that what the command sets is undone afterwards
-    if own is None:
-        monkeypatch.delenv("OMP_WAIT_POLICY")
-        monkeypatch.delenv("GOMP_SPINCOUNT")
+    monkeypatch.setenv("OMP_WAIT_POLICY", "active")
+    monkeypatch.setenv("GOMP_SPINCOUNT", "")  # so that what the command sets is undone afterwards
     run("--version")
-    used = (os.environ["OMP_WAIT_POLICY"], os.environ["GOMP_SPINCOUNT"])
-    assert used == (("active", "active") if own else ("passive", "10000"))
+    assert (os.environ["OMP_WAIT_POLICY"], os.environ["GOMP_SPINCOUNT"]) == ("active", "")
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+    monkeypatch.delenv("GOMP_SPINCOUNT")
+    run("--version")
+    assert (os.environ["OMP_WAIT_POLICY"], os.environ["GOMP_SPINCOUNT"]) == ("passive", "10000")
 
 
 def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +61,7 @@ def test_help_fits_80_columns_cuts_no_name_and_has_an_example(
     command: str | None, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    text = run(*filter(None, [command]), "--help")[0]
+    text = run(*filter(None, [command]), "--help", "--all")[0]
     assert [line for line in text.splitlines() if len(line) > 80] == []
     names = {name for each in (GROUP.commands[command] if command else GROUP).params for name in each.opts}
     assert {name for name in names if name.startswith("-")} <= set(re.split(r"[\s,]+", text)), "a name is cut"
@@ -73,6 +72,19 @@ def test_help_fits_80_columns_cuts_no_name_and_has_an_example(
     examples = [line.split() for line in text.splitlines() if line.strip().startswith(f"capreward {command}")]
     assert examples or command in ("train", "demo")  # which show how to start several processes, or need no option
     assert {word for example in examples for word in example if word.startswith("-")} <= names
+
+
+@pytest.mark.parametrize("command", GROUP.commands)
+def test_help_shows_at_most_16_options_and_says_where_the_others_are(command: str, run: Run) -> None:
+    def shown(*line: str) -> set[str]:
+        return set(re.findall(r"^  (?:-\w, )?(--[a-z-]+)", run(command, *line)[0], re.MULTILINE))
+
+    first, every = shown("-h"), shown("--help", "--all")
+    assert len(first) <= 16
+    assert GROUP.commands[command].common <= {name for each in GROUP.commands[command].params for name in each.opts}
+    told = f"{len(every - first)} more options: capreward {command} --help --all"
+    assert (told in run(command, "--help")[0]) == (first != every)
+    assert first == shown("-h")  # after all of them were shown
 
 
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e"

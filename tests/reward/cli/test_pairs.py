@@ -124,13 +124,10 @@ def test_prompts_and_groups_of_the_rows_keep_captions_apart(run: Run, folder: Pa
 @pytest.mark.parametrize(
     ("row", "line", "message"),
     [
-        ({}, "--margin 0.95", "no row can be made of the 1 images: 1 have no two captions whose scores differ"),
         ({}, "--score-column vela", "has no column 'vela' of scores"),
         ({}, "--prompt-column nothing", "--prompt-column names 'nothing', which is no column"),
-        ({}, "--near 2", "near must be a number of at least 0 and at most 1, got 2.0"),
         ({}, "-o {data} --overwrite", "is the input"),
         ({"rewards": [1]}, "", "row 1 has 2 captions and 1 scores"),
-        ({"rewards": 1}, "", "column 'rewards' must be a list, got int"),
         ({"rewards": [1, "good"]}, "", "column 'rewards' must hold numbers: 'good' is no number"),
     ],
 )

@@ -1,14 +1,7 @@
 """Captions of a folder: what costs one image alone, and what the same call does about it."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable
-from pathlib import Path
-from typing import Any
-
 from PIL import Image
 
-from reward.decoding.captioners import Sampling, Written
 from reward.decoding.captioning import caption_images
 from reward.decoding.photos import read_images
 from reward.judges import Usage
@@ -24,13 +17,13 @@ class Captioner:
 
     name = "model"
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.usage, self.asked = Usage(), []
 
-    def check(self) -> str:
+    def check(self):
         return self.name
 
-    def sample(self, images: Iterable[tuple[int, Path]], n: int, sampling: Sampling, have: Any) -> Written:
+    def sample(self, images, n, sampling, have):
         for row, _ in images:
             faults = {0: "the server refused", 1: [Sampled("A \ud83d star.")] * n}
             good = [Sampled("a" + " red" * length + " star") for length in range(n)]
@@ -38,12 +31,12 @@ class Captioner:
             self.asked.append(row)
 
 
-def test_an_image_without_a_caption_costs_itself_alone_and_is_tried_again(tmp_path: Path) -> None:
+def test_an_image_without_a_caption_costs_itself_alone_and_is_tried_again(tmp_path):
     for number in range(4):
         Image.new("RGB", (8, 8), (number, 0, 0)).save(tmp_path / f"{number}.png")
     images, captioner = read_images(tmp_path), Captioner()
 
-    def captions() -> list[str | None]:
+    def captions():
         caption_images(images, captioner, tmp_path / "c.jsonl", metric="length", n=2, keep_candidates=True)
         return [row["caption"] for row in read_lines(tmp_path / "c.jsonl")]
 

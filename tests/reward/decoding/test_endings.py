@@ -1,11 +1,7 @@
 """Where captions end, and candidates that are all the same; over all places that decode captions."""
 
-from __future__ import annotations
-
 import copy
 from functools import lru_cache
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -21,20 +17,20 @@ IMAGE = Image.new("RGB", (64, 64), "red")
 
 
 @lru_cache
-def embedded() -> LocalCaptioner:
+def embedded():
     captioner = LocalCaptioner("embedded", device="cpu")
     captioner.check()
     return captioner
 
 
-def by_captioner(model: Any, processor: Any) -> list[str]:
+def by_captioner(model, processor):
     captioner = LocalCaptioner("embedded", device="cpu")
     captioner._loaded = model, processor
     sampling = Sampling(prompt=EMBEDDED_PROMPT, max_tokens=30, seed=0)
     return [each.text for _, captions in captioner.sample([(0, IMAGE)], 6, sampling) for each in captions]
 
 
-def by_best_of_n(model: Any, processor: Any, **options: Any) -> list[str]:
+def by_best_of_n(model, processor, **options):
     best, inputs = BestOfN("length", 6, processor), prompt_inputs(processor, [IMAGE], EMBEDDED_PROMPT)
     torch.manual_seed(0)
     model.generate(**inputs, custom_generate=best, max_new_tokens=30, **options)
@@ -42,7 +38,7 @@ def by_best_of_n(model: Any, processor: Any, **options: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("write", [by_captioner, by_best_of_n])
-def test_a_caption_ends_with_its_end_token_also_when_it_is_filled_up_with_a_word(write: Any) -> None:
+def test_a_caption_ends_with_its_end_token_also_when_it_is_filled_up_with_a_word(write):
     model, processor = copy.deepcopy(embedded()._loaded)
     words = processor.tokenizer.convert_tokens_to_ids
     end = processor.tokenizer(".", add_special_tokens=False).input_ids[0]
@@ -62,7 +58,7 @@ def test_a_caption_ends_with_its_end_token_also_when_it_is_filled_up_with_a_word
         (["<|channel|>", "<|message|>"], "<|channel|>a<|message|>Hm.<|channel|>final<|message|>A red star."),
     ],
 )
-def test_reasoning_between_special_tokens_is_no_part_of_a_caption(write: Any, special: list[str], text: str) -> None:
+def test_reasoning_between_special_tokens_is_no_part_of_a_caption(write, special, text):
     model, processor = copy.deepcopy(embedded()._loaded)
     processor.tokenizer.add_tokens([AddedToken(token, special=True, normalized=False) for token in special])
     model.resize_token_embeddings(len(processor.tokenizer))
@@ -73,7 +69,7 @@ def test_reasoning_between_special_tokens_is_no_part_of_a_caption(write: Any, sp
     assert {caption_in(written) for written in write(model, processor)} == {"A red star."}
 
 
-def test_chunks_without_a_seed_are_drawn_anew_also_by_a_run_that_goes_on() -> None:
+def test_chunks_without_a_seed_are_drawn_anew_also_by_a_run_that_goes_on():
     sampling, drawn = Sampling(prompt=EMBEDDED_PROMPT, max_tokens=20, temperature=1.5, chunk=2), []
     for _ in range(2):
         torch.manual_seed(0)  # as torch begins in each process
@@ -83,7 +79,7 @@ def test_chunks_without_a_seed_are_drawn_anew_also_by_a_run_that_goes_on() -> No
     assert drawn[0] != drawn[1]
 
 
-def test_settings_that_make_equal_candidates_are_named_with_their_cure(recwarn: pytest.WarningsRecorder) -> None:
+def test_settings_that_make_equal_candidates_are_named_with_their_cure(recwarn):
     by_best_of_n(*embedded()._loaded, temperature=0.7, top_k=50, top_p=0.9)
     assert not [each for each in recwarn if "nothing to choose from" in str(each.message)]
     for given, message in (
@@ -95,7 +91,7 @@ def test_settings_that_make_equal_candidates_are_named_with_their_cure(recwarn: 
 
 
 @pytest.mark.filterwarnings("error")
-def test_captions_of_a_folder_at_a_temperature_near_0_are_warned_of(tmp_path: Path) -> None:
+def test_captions_of_a_folder_at_a_temperature_near_0_are_warned_of(tmp_path):
     sampling = Sampling(temperature=1e-3)
     with pytest.raises(UserWarning, match=r"--temperature 0\.001 .* give --temperature 1\.0"):
         caption_images([], embedded(), tmp_path / "c.jsonl", metric="length", n=2, sampling=sampling)

@@ -1,7 +1,5 @@
 """Rules of preference data hold for any candidates."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 
@@ -11,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reward.data.words import words_of
-from reward.decoding.preferences import ImageCandidates, PreferenceRules, Preferences, choose_pairs, is_apart
-from reward.errors import ConfigError, DataError
+from reward.decoding.preferences import PreferenceRules, choose_pairs, is_apart
+from reward.errors import ConfigError
 
 WORDS = st.lists(st.sampled_from(["a", "red", "blue", "star", "moon", "on", "grass"]), max_size=8).map(" ".join)
 CAPTIONS = st.one_of(WORDS, WORDS.map(lambda text: text.upper() + "."), st.sampled_from(["", "...", "星と月。", None]))
@@ -52,43 +50,6 @@ def test_every_pair_keeps_the_rules(candidates, rules):
         assert rules.length_ratio is None or lengths[1] <= rules.length_ratio * lengths[0] * (1 + 1e-12)
     assert all(shared(one.text, other.text) < rules.near for one, other in itertools.combinations(used, 2))
     assert chosen(candidates, rules)[0] == pairs
-
-
-@given(CANDIDATES, st.sampled_from([0.0, 0.1, 0.5]), st.one_of(st.none(), st.floats(1, 3)))
-def test_the_first_pair_is_the_widest_there_is(candidates, margin, ratio):
-    pairs, _, _ = chosen(candidates, PreferenceRules(margin=margin, length_ratio=ratio, near=1.0, per_image=3))
-    usable = {}
-    for text, score in sorted((each for each in candidates if each[1] == each[1] != None), key=lambda each: -each[1]):  # noqa: E711
-        if words := tuple(words_of(text or "")):
-            usable.setdefault(words, (text, score))  # of captions that are the same, the best
-    gaps = [
-        a - b
-        for (first, a), (second, b) in itertools.permutations(usable.values(), 2)
-        if is_apart(a, b, margin) and (ratio is None or len(first) <= ratio * len(second))
-        if ratio is None or len(second) <= ratio * len(first)
-    ]
-    found = [better.score - worse.score for better, worse in pairs]
-    assert found[:1] == sorted(gaps)[-1:]
-    assert found == sorted(found, reverse=True)
-
-
-@pytest.mark.slow
-@given(st.lists(st.tuples(st.booleans(), CANDIDATES), min_size=1, max_size=8), RULES)
-def test_everything_is_counted_and_images_do_not_depend_on_each_other(images, rules):
-    groups = [
-        ImageCandidates(f"{number}.png", [], *map(list, zip(*own, strict=True)) if own else ([], []))
-        for number, (_, own) in enumerate(images)
-    ]
-    for group, (is_there, _) in zip(groups, images, strict=True):
-        group.problem = None if is_there else "no image"
-    try:
-        made = Preferences.choose(groups, rules)
-    except DataError:
-        assert all(group.problem or not choose_pairs(group.captions, group.scores, rules)[0] for group in groups)
-        return
-    assert made.images_kept + made.images_dropped.total() == made.images == len(images)
-    again = Preferences.choose(groups[::-1], rules)
-    assert sorted(map(str, again.rows)) == sorted(map(str, made.rows))
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])

@@ -1,7 +1,5 @@
 """Captions of an image are rated, ranked and drawn by their rewards."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections import Counter

@@ -4,8 +4,6 @@ The table is `replies.yaml`. A scripted judge, a network on this machine and one
 with the same probabilities, so that the numbers and the reasons must be the same.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +16,7 @@ from reward import CaptionSample, load_scorer
 from reward.errors import JudgeError
 from reward.judges import Answer, Question
 from reward.judges.pairwise import JudgePair, PairwiseJudge
-from reward.judges.replies import token_index, weigh_reply
+from reward.judges.replies import weigh_reply
 from tests.toys.writing_judges import Replies
 
 RED = Image.new("RGB", (8, 8), "red")
@@ -124,18 +122,3 @@ def test_a_reply_that_a_limit_has_cut_says_what_helps(text, reason):
     tokens = tuple(text.split())
     answer = Answer(text, tokens, tuple({token: 0.0} for token in tokens), truncated=True)
     assert reason in weigh_reply(answer, list("12345"))
-
-
-@pytest.mark.parametrize(
-    ("text", "tokens", "index"),
-    [
-        ("<think>No</think>4", ("<think>", "No", "</think>", "4", "</s>"), 3),
-        ("<think>No</think>4", ("<", "think", ">", "No", "</", "think", ">", "4"), 7),
-        ("\u8bc44", ("\ufffd", "\ufffd", "4", "<|im_end|>"), 2),
-        ("\u8bc44", ("\\xe8\\xaf", "\\x84", "4"), 2),
-        ("Grade\uff14", ("Gr", "ade", "\uff14"), 2),
-        ("5", ("4",), None),
-    ],
-)
-def test_the_token_of_an_answer_is_found_by_plain_letters(text, tokens, index):
-    assert token_index(Answer(text, tokens), len(text) - 1) == index

@@ -3,19 +3,16 @@
 import asyncio
 import logging
 import pickle
-import signal
-import threading
-import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 from reward.errors import ConfigError, JudgeError, OutputError
-from reward.judges import LocalJudge, Question, ServerJudge, connection
+from reward.judges import LocalJudge, Question, ServerJudge
 from reward.judges.base import answer_mass
 from tests.toys import toy_judges
-from tests.toys.loopback_judge import Fault, loopback_judge
+from tests.toys.loopback_judge import loopback_judge
 from tests.toys.toy_judges import pictures
 
 pytestmark = pytest.mark.slow
@@ -74,24 +71,6 @@ def test_equal_questions_are_asked_once(server):
     assert (len(server.requests), judge.usage.cached) == (1 + PROBE, 9)
     assert (one == one[0]).all()
     np.testing.assert_array_equal(one[:, [4, 0]], other)
-
-
-def test_a_call_that_ctrl_c_ends_leaves_its_question_to_the_twin(server, monkeypatch):
-    monkeypatch.setattr(connection, "_FIRST_WAIT", 60.0)
-    server.faults.append(Fault("status", 500))
-    judge, asked, main = judge_at(server), [Question("Rate.")], threading.main_thread()
-    twin = Future()
-
-    def meanwhile():
-        time.sleep(0.3)
-        threading.Timer(0.3, signal.pthread_kill, [main.ident, signal.SIGINT]).start()
-        twin.set_result(judge.generate(asked, max_new_tokens=1))
-
-    threading.Thread(target=meanwhile).start()
-    with pytest.raises(KeyboardInterrupt):
-        judge.generate(asked, max_new_tokens=1)
-    assert len(twin.result(timeout=20)) == 1
-    assert len(server.requests) == 2
 
 
 def test_no_more_than_the_limit_at_once_and_inside_a_running_loop(server):

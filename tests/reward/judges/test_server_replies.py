@@ -3,11 +3,8 @@
 import base64
 import gzip
 import json
-import sqlite3
 import time
-import zlib
 
-import numpy as np
 import pytest
 
 from reward import http_client, load_scorer
@@ -329,28 +326,6 @@ def test_what_was_broken_off_is_no_caption(writer):
     made["choices"] += completion(text="whole")["choices"]
     writer.odd(made)
     assert [caption.text for caption in writer.judge().sample(BOTH[0], 2).result()] == ["whole"]
-
-
-GOOD_ROW = {"text": "4", "tokens": [], "logprobs": [], "truncated": False}
-DAMAGED = {
-    "not JSON": "{",
-    "content is a list": json.dumps({**GOOD_ROW, "text": ["4"]}),
-    "no log probabilities": json.dumps(GOOD_ROW),
-    "unequal lengths": json.dumps({**GOOD_ROW, "tokens": ["4"]}),
-    "not UTF-8": b"\xff\xfe{",
-}
-
-
-@pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
-def test_a_damaged_row_of_the_cache_is_asked_again(writer, tmp_path, content):
-    cache = tmp_path / "answers.sqlite"
-    expected = writer.judge(cache=cache).answer_distribution(BOTH, ANSWERS)
-    with sqlite3.connect(cache) as file:
-        data = content.encode() if isinstance(content, str) else content
-        file.execute("UPDATE kept SET value = ?, checksum = ?", [data, zlib.crc32(data)])
-    for _ in range(2):  # what was asked again is kept in its place
-        np.testing.assert_array_equal(writer.judge(cache=cache).answer_distribution(BOTH, ANSWERS), expected)
-        assert writer.requests == 2 * len(BOTH)
 
 
 @pytest.mark.slow

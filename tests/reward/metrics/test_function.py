@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from reward import CaptionSample, CombinedReward, MetricReward, load_scorer
-from reward.cli.chosen import read_metrics
+from reward.cli.options import read_metrics
 from reward.decoding.selection import rerank
 from reward.errors import CheckpointError, ConfigError, UnknownMetricError
 from reward.rewards.combined_reward import AsyncReward, rates_captions

@@ -8,6 +8,7 @@ from PIL import Image
 from reward import CaptionSample, MetricReward, RemoteReward, load_scorer
 from reward.errors import ConfigError, InvalidSampleError, JudgeError
 from reward.judges import Answer, LocalJudge, ServerJudge, Usage
+from reward.judges.base import NO_PROBABILITIES
 from reward.metrics.judge_metric.items import Item, read_questions, read_rubric, shuffle_choices
 from reward.metrics.judge_metric.prompt import AskPrompt
 from reward.metrics.judge_metric.scorer import ClairScorer, JudgeScorer, QuestionsScorer, VqaScorer
@@ -62,7 +63,7 @@ def test_a_number_is_read_at_its_place_or_there_is_a_reason(answer, options, exp
 )
 def test_without_log_probabilities_the_word_that_is_written_counts(written, expected):
     def none(question):
-        raise JudgeError("the server gave no log probabilities")
+        raise JudgeError(NO_PROBABILITIES)
 
     judge = RecordingJudge(written, none)
     scorer = JudgeScorer(judge, prompt="yes")
@@ -79,7 +80,7 @@ def test_without_log_probabilities_the_word_that_is_written_counts(written, expe
 
 def test_a_run_keeps_to_the_way_of_reading_that_its_first_questions_settled():
     def fails(question):
-        raise JudgeError("the server gave no log probabilities")
+        raise JudgeError(NO_PROBABILITIES)
 
     replies = [{"Yes": 0.3, "No": 0.1}, fails]
     judge = RecordingJudge("Yes", lambda question: replies[0](question) if callable(replies[0]) else replies[0])

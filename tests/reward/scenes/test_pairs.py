@@ -1,11 +1,8 @@
 """Pairs of captions: one true, one with one error, and nothing else between them; the data set of such pairs."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -31,9 +28,7 @@ KINDS = {
 
 @settings(max_examples=120, deadline=None)
 @given(rng=st.integers(0, 2**32).map(random.Random), category=st.sampled_from(CATEGORIES), long=st.booleans())
-def test_one_caption_is_true_and_the_other_differs_from_it_in_wrong_words_alone(
-    rng: random.Random, category: str, long: bool
-) -> None:
+def test_one_caption_is_true_and_the_other_differs_from_it_in_wrong_words_alone(rng, category, long):
     scenes = (sample_scene(rng) for _ in range(200))
     scene, pair = next((s, p) for s in scenes if (p := make_pair(s, category, rng, long=long)) is not None)
     correct, incorrect = (ORACLE.score(caption.text, scene) for caption in (pair.correct, pair.incorrect))
@@ -56,7 +51,7 @@ def test_one_caption_is_true_and_the_other_differs_from_it_in_wrong_words_alone(
         assert own or [word.text for word in one.words] == [word.text for word in other.words]
 
 
-def test_a_scene_that_cannot_be_wrong_in_that_way_gives_none() -> None:
+def test_a_scene_that_cannot_be_wrong_in_that_way_gives_none():
     scene = replace(sample_scene(random.Random(0)), sign=None, action=None)
     for category in ("scene_text", "action", "actant_swap"):
         assert make_pair(scene, category, random.Random(0)) is None
@@ -68,11 +63,11 @@ def test_a_scene_that_cannot_be_wrong_in_that_way_gives_none() -> None:
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["short", "long"])
-def rows(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
+def rows(request):
     return [{"long": request.param, **row} for row in make_pair_dataset(2, 11, long=request.param)]
 
 
-def test_errors_lie_where_they_should(rows: list[dict[str, Any]]) -> None:
+def test_errors_lie_where_they_should(rows):
     assert Counter(row["category"] for row in rows) == dict.fromkeys((*CATEGORIES, *WORD_LEVEL), 2)
     for row in rows:
         assert row["error_token"] == first_different_token(row["correct"], row["incorrect"])
@@ -82,7 +77,7 @@ def test_errors_lie_where_they_should(rows: list[dict[str, Any]]) -> None:
             assert row["error_token"] >= CLIP_TOKENS
 
 
-def test_the_correct_caption_is_true_of_the_picture_and_the_other_is_not(rows: list[dict[str, Any]]) -> None:
+def test_the_correct_caption_is_true_of_the_picture_and_the_other_is_not(rows):
     for row in rows:
         scene = Scene.from_json(row["scene"])
         assert row["image"].tobytes() == render(scene).tobytes()
@@ -99,7 +94,7 @@ def test_the_correct_caption_is_true_of_the_picture_and_the_other_is_not(rows: l
             assert (incorrect.precision < 1, incorrect.faults) == (True, 0)
 
 
-def test_rows_do_not_depend_on_one_another_and_share_no_scene_with_others_seeds_or_lengths() -> None:
+def test_rows_do_not_depend_on_one_another_and_share_no_scene_with_others_seeds_or_lengths():
     found = [
         row
         for seed in (0, 1)

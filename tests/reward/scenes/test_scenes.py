@@ -1,7 +1,5 @@
 """The synthetic world: captions say what they are asked to, errors change one thing, the oracle reads it back."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -47,7 +45,7 @@ styles = st.builds(
 
 @settings(max_examples=60, deadline=None)
 @given(rng=chances, style=styles, keep=st.floats(0.1, 1.0))
-def test_oracle_reads_back_exactly_what_the_describer_states(rng: random.Random, style: Style, keep: float) -> None:
+def test_oracle_reads_back_exactly_what_the_describer_states(rng, style, keep):
     scene = sample_scene(rng)
     caption = describe(scene, rng, facts=drop_facts(scene, keep, rng), style=style)
     reading = ORACLE.read(caption.text)
@@ -57,7 +55,7 @@ def test_oracle_reads_back_exactly_what_the_describer_states(rng: random.Random,
 
 @settings(max_examples=40, deadline=None)
 @given(rng=chances)
-def test_a_complete_caption_is_perfect_and_an_empty_or_foreign_one_worthless(rng: random.Random) -> None:
+def test_a_complete_caption_is_perfect_and_an_empty_or_foreign_one_worthless(rng):
     scene = sample_scene(rng)
     verdict = ORACLE.score(describe(scene, rng).text, scene)
     assert (verdict.recall, verdict.precision, verdict.f1, verdict.faults) == (1.0, 1.0, 1.0, 0)
@@ -67,7 +65,7 @@ def test_a_complete_caption_is_perfect_and_an_empty_or_foreign_one_worthless(rng
 
 @settings(max_examples=60, deadline=None)
 @given(rng=chances, kind=st.sampled_from(ERRORS))
-def test_an_error_changes_one_thing_that_a_picture_shows_and_costs_precision(rng: random.Random, kind: str) -> None:
+def test_an_error_changes_one_thing_that_a_picture_shows_and_costs_precision(rng, kind):
     scene = sample_scene(rng)
     belief = make_error(scene, kind, rng)
     if belief is None:
@@ -89,13 +87,13 @@ def test_an_error_changes_one_thing_that_a_picture_shows_and_costs_precision(rng
 
 @settings(max_examples=80, deadline=None)
 @given(rng=chances, kind=st.sampled_from(sorted(DAMAGES)))
-def test_the_oracle_sees_a_damage_as_exactly_one_fault(rng: random.Random, kind: str) -> None:
+def test_the_oracle_sees_a_damage_as_exactly_one_fault(rng, kind):
     damaged = damage(describe(sample_scene(rng), rng), kind, rng)
     if damaged is not None:
         assert sum(ORACLE.read(damaged.text).faults.values()) == 1, damaged.text
 
 
-def test_oracle_on_a_caption_written_by_hand() -> None:
+def test_oracle_on_a_caption_written_by_hand():
     star, ring = Entity("star", "red", "big", "plain", 1, 0), Entity("ring", "blue", "small", "dotted", 2, 8)
     verdict = ORACLE.score(
         "A large red star is in the upper left. Three spotted blue hoops are in the bottom right. "
@@ -126,11 +124,11 @@ def test_oracle_on_a_caption_written_by_hand() -> None:
         ("At the top left there is a red star. A sign at the bottom left reads OPEN.", {}),
     ],
 )
-def test_oracle_names_faults(text: str, faults: dict[str, int]) -> None:
+def test_oracle_names_faults(text, faults):
     assert ORACLE.read(text).faults == faults
 
 
-def test_dataset_columns_ranges_and_determinism() -> None:
+def test_dataset_columns_ranges_and_determinism():
     rows = make_dataset(6, seed=3)
     again = make_dataset(2, seed=3)
     assert [*again] == [*rows.select(range(2))]
@@ -147,7 +145,7 @@ def test_dataset_columns_ranges_and_determinism() -> None:
         make_dataset(0, seed=3)
 
 
-def test_ratings_follow_the_edits() -> None:
+def test_ratings_follow_the_edits():
     rng = random.Random(9)
     scene = sample_scene(rng)
     wrong, part = make_error(scene, "noun", rng), drop_facts(scene, 0.3, rng)
@@ -161,7 +159,7 @@ def test_ratings_follow_the_edits() -> None:
     assert true_ratings(full, ["word_order"])["flu"] > true_ratings(full, ["word_order", "repetition"])["flu"]
 
 
-def test_length_is_no_guide_to_quality_and_references_are_long() -> None:
+def test_length_is_no_guide_to_quality_and_references_are_long():
     """The yardstick must not be a length meter: length explains little of relevance and fluency."""
     rng = random.Random(1)
     samples = [(scene, make_candidate(scene, rng)) for scene in (sample_scene(rng) for _ in range(400))]
@@ -190,7 +188,7 @@ print(hashlib.sha256(repr((samples, [pair and pair.incorrect for pair in made], 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", ["1", "2"])
-def test_captions_are_what_they_were_in_every_process(seed: str) -> None:
+def test_captions_are_what_they_were_in_every_process(seed):
     """The order of a set of strings differs between processes; no random choice may follow it."""
     made = subprocess.check_output([sys.executable, "-c", IN_A_PROCESS], env=os.environ | {"PYTHONHASHSEED": seed})
     assert made.decode().strip() == "997645e08086ab2dee1e2e9441885a6f2b5a04eb8e7fd0505bfa9d914016aac9"

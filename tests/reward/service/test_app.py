@@ -1,12 +1,9 @@
 """Requests to the service, and its settings."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json
 import time
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -26,33 +23,35 @@ PNG = base64.b64encode(png("red", (32, 32))).decode()
 
 
 @pytest.fixture(scope="module")
-def app(tmp_path_factory: pytest.TempPathFactory) -> App:
+def app(tmp_path_factory):
     return App("unigram", image_root=tmp_path_factory.mktemp("images"))
 
 
 @pytest.fixture(scope="module")
-def vela() -> App:
+def vela():
     return App("vela")
 
 
-def test_scores_and_rewards_are_those_in_process(app: App) -> None:
-    reply = app.post("/score", {"samples": [{"candidates": CAPTIONS, "references": REFERENCES}] * 2})
+def test_scores_and_rewards_are_those_in_process(app):
+    first, last = ({"candidates": captions, "references": REFERENCES} for captions in (CAPTIONS, CAPTIONS[2::-1]))
+    reply = app.post("/score", {"samples": [first, last]})
     samples = [CaptionSample(caption, None, REFERENCES) for caption in CAPTIONS[:3]]
     expected = load_scorer("unigram").score(samples).scores.tolist()
-    for sample in reply["samples"]:
-        assert sample["scores"] == [*expected, [None], [None]]
-        assert sample["rewards"] == [*MetricReward("unigram").rewards(samples), 0.0, 0.0]  # " " has no word either
-        assert sample["errors"][:3] == [None] * 3
-        assert ("empty" in sample["errors"][3], "surrogate" in sample["errors"][4]) == (True, True)
+    forward, backward = reply["samples"]
+    assert forward["scores"] == [*expected, [None], [None]]
+    assert forward["rewards"] == [*MetricReward("unigram").rewards(samples), 0.0, 0.0]  # " " has no word either
+    assert forward["errors"][:3] == [None] * 3
+    assert ("empty" in forward["errors"][3], "surrogate" in forward["errors"][4]) == (True, True)
+    assert backward["scores"] == expected[::-1]
     assert (reply["metric"], reply["aspects"]) == ("unigram", ["f1"])
 
 
-def test_requests_that_are_scored_together_get_their_own_rows_and_reasons() -> None:
+def test_requests_that_are_scored_together_get_their_own_rows_and_reasons():
     thread = App("unigram", batch_requests=2, batch_wait=5.0).thread
     known, unknown = CaptionSample("A red dog.", None, REFERENCES), CaptionSample("Two dogs run.")
     asked = [[known], [CaptionSample("A star.", None, REFERENCES), unknown]]
 
-    async def ask() -> Any:
+    async def ask():
         return await asyncio.gather(*(thread.ask("unigram", samples) for samples in asked))
 
     for table, samples in zip(asyncio.run(ask()), asked, strict=True):
@@ -61,16 +60,16 @@ def test_requests_that_are_scored_together_get_their_own_rows_and_reasons() -> N
         assert table.errors == expected.errors
 
 
-def test_one_request_that_cannot_be_scored_spoils_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_request_that_cannot_be_scored_spoils_no_other(monkeypatch):
     thread, score, together = App("length", batch_requests=3, batch_wait=5.0).thread, LengthScorer.score, []
 
-    def fail_sometimes(self: Any, samples: Any, **options: Any) -> Any:
+    def fail_sometimes(self, samples, **options):
         together.append(len(samples))
         if any(sample.candidate == "fail" for sample in samples):
             raise RuntimeError("out of memory")
         return score(self, samples, **options)
 
-    async def ask() -> Any:
+    async def ask():
         asked = [thread.ask("length", [CaptionSample(text)]) for text in ("A star.", "fail", "A red star.")]
         return await asyncio.gather(*asked, return_exceptions=True)
 
@@ -82,13 +81,13 @@ def test_one_request_that_cannot_be_scored_spoils_no_other(monkeypatch: pytest.M
     assert (failed.status_code, failed.json()["error"]) == (500, "RuntimeError: out of memory")
 
 
-def test_a_metric_that_does_not_answer_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_metric_that_does_not_answer_in_time(monkeypatch):
     app, score = App("length", timeout=0.05), LengthScorer.score
     monkeypatch.setattr(LengthScorer, "score", lambda *given, **options: time.sleep(0.2) or score(*given, **options))
     app.post("/score", {"caption": "A star."}, 504)
 
 
-def test_bodies_that_people_write_first(vela: App) -> None:
+def test_bodies_that_people_write_first(vela):
     expected = vela.post("/score", {"samples": [{"candidates": ["A star."], "image": {"base64": PNG}}]})
     for name, value in (("caption", "A star."), ("candidate", "A star."), ("captions", ["A star."])):
         assert vela.post("/score", {"image": PNG, name: value, "metric": "vela"}) == expected
@@ -96,7 +95,7 @@ def test_bodies_that_people_write_first(vela: App) -> None:
     assert "with the header Content-Type: application/json" in refused.json()["error"]
 
 
-def test_weights_of_aspects(vela: App) -> None:
+def test_weights_of_aspects(vela):
     sample = vela.post("/score", {"caption": "A star.", "image": PNG, "weights": {"rel": 3, "flu": 1}})["samples"][0]
     _, relevance, fluency = sample["scores"][0]
     assert sample["rewards"][0] == pytest.approx(0.75 * relevance + 0.25 * fluency)
@@ -114,7 +113,7 @@ def test_weights_of_aspects(vela: App) -> None:
         ([1], "dictionary"),
     ],
 )
-def test_faults_of_requests_are_named(app: App, body: Any, fault: str) -> None:
+def test_faults_of_requests_are_named(app, body, fault):
     assert fault in app.post("/score", body, 422)["error"]
 
 
@@ -131,12 +130,12 @@ REST = {"references": TEXTS | ANY, "image": IMAGES | ANY, "columns": ANY, "weigh
 @pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(ANY | st.fixed_dictionaries({"captions": TEXTS | ANY}, optional=REST))
-def test_no_request_makes_the_service_fail(app: App, body: Any) -> None:
+def test_no_request_makes_the_service_fail(app, body):
     reply = app.send("POST", "/score", content=json.dumps(body), headers={"Content-Type": "application/json"})
     assert reply.status_code in (200, 422)
 
 
-def test_info_and_counts() -> None:
+def test_info_and_counts():
     app = App("length")
     info = app.send("GET", "/info").json()
     assert (info["metrics"]["length"]["aspects"], info["limits"]["max_candidates"]) == (["length"], 1024)
@@ -163,16 +162,16 @@ def test_info_and_counts() -> None:
         ([], {}, "at least one"),
     ],
 )
-def test_settings_that_cannot_be(metrics: list[str], options: dict[str, Any], fault: str) -> None:
+def test_settings_that_cannot_be(metrics, options, fault):
     with pytest.raises(ConfigError, match=fault):
         ServiceSettings(tuple(map(MetricSource.parse, metrics)), **options).places()
 
 
-def test_a_metric_of_a_corpus_is_served_fitted() -> None:
+def test_a_metric_of_a_corpus_is_served_fitted():
     with pytest.raises(ConfigError, match="fitted"):
         App("cider")
 
 
 @pytest.mark.parametrize(("host", "address"), [("localhost", "127.0.0.1"), ("::1", "::1"), ("127.0.0.2", "127.0.0.2")])
-def test_this_machine_alone_needs_no_token(host: str, address: str) -> None:
+def test_this_machine_alone_needs_no_token(host, address):
     assert ServiceSettings((MetricSource("length"),), host=host).host == address

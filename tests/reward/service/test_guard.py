@@ -1,10 +1,6 @@
 """The door of the service: token, size and time of a request, and how many there may be at a time."""
 
-from __future__ import annotations
-
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
@@ -14,7 +10,7 @@ from tests.reward.service.in_process import App
 TOKEN = "a-token-of-the-tests"
 
 
-async def body(*parts: bytes, end: asyncio.Event) -> AsyncIterator[bytes]:
+async def body(*parts, end):
     """A body in parts, without a length, that comes to its end at an event."""
     for part in parts:
         yield part
@@ -25,14 +21,14 @@ async def body(*parts: bytes, end: asyncio.Event) -> AsyncIterator[bytes]:
     ("authorization", "status"),
     [("", 401), ("Bearer wrong", 401), (TOKEN, 401), (f"Bearer {TOKEN}", 200), (f"bearer {TOKEN}", 200)],
 )
-def test_without_the_token_there_is_only_health(authorization: str, status: int) -> None:
+def test_without_the_token_there_is_only_health(authorization, status):
     app = App("length", token=TOKEN)
     for path in ("/info", "/metrics", "/openapi.json", "/docs"):
         assert app.send("GET", path, headers={"Authorization": authorization}).status_code == status
     assert app.send("GET", "/health").status_code == 200
 
 
-def test_a_body_must_come_in_time_and_one_that_is_too_large_is_not_read() -> None:
+def test_a_body_must_come_in_time_and_one_that_is_too_large_is_not_read():
     app = App("length", max_body=100, body_timeout=0.2)
     assert app.send("POST", "/score", content=b"x" * 100).status_code == 422  # which is no JSON
     assert app.send("POST", "/score", content=b"x" * 101).status_code == 413
@@ -41,16 +37,16 @@ def test_a_body_must_come_in_time_and_one_that_is_too_large_is_not_read() -> Non
 
 
 @pytest.mark.parametrize(("settings", "most_bytes"), [({"max_waiting": 4}, 10_000), ({}, 100)])
-def test_what_is_too_much_at_a_time_is_told_to_come_again(settings: dict[str, Any], most_bytes: int) -> None:
+def test_what_is_too_much_at_a_time_is_told_to_come_again(settings, most_bytes):
     """Four bodies that are half there fill what is set aside; the next is refused, and finds room later."""
     app = App("length", **settings)
     app.send("GET", "/health")  # builds the guard
-    guard: Any = app.app.middleware_stack
+    guard = app.app.middleware_stack
     while not isinstance(guard, Guard):
         guard = guard.app
     guard.most_bytes = most_bytes
 
-    async def run() -> None:
+    async def run():
         end = asyncio.Event()
         async with app.client() as client:
             slow = [client.post("/score", content=body(b"x" * 20, b"x" * 5, end=end)) for _ in range(4)]

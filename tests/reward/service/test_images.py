@@ -1,13 +1,9 @@
 """Images of requests: where they may come from, and what is refused."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import os
 import threading
-from pathlib import Path
-from typing import Any
 
 import pytest
 from PIL import Image
@@ -22,7 +18,7 @@ BASE64 = base64.b64encode(PNG).decode()
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def root(tmp_path_factory):
     """`inner/a.png` in a folder beside which other files lie, with links that stay in it and that leave it."""
     folder = tmp_path_factory.mktemp("images")
     (folder / "root" / "inner").mkdir(parents=True)
@@ -38,20 +34,20 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def app(root: Path) -> App:
+def app(root):
     return App("beitscore", image_root=root.parent / "linked")
 
 
-def ask(app: App, image: Any, status: int = 200) -> Any:
+def ask(app, image, status=200):
     """The scores and the reason of a caption of an image, or why the request is refused."""
     reply = app.post("/score", {"caption": "A red star.", "image": image}, status)
     return reply["error"] if status != 200 else (reply["samples"][0]["scores"], reply["samples"][0]["errors"][0])
 
 
-def test_one_image_in_all_its_forms_has_one_score(app: App, root: Path) -> None:
+def test_one_image_in_all_its_forms_has_one_score(app, root):
     percent = "".join(f"%{byte:02x}" for byte in PNG)
     texts = [BASE64, f"data:image/png;base64,{BASE64}", f"data:image/png,{percent}", "inner/a.png", "inside.png"]
-    forms: list[Any] = [*texts, str(root / "inner" / "a.png"), {"base64": BASE64}, {"path": "inner/a.png"}]
+    forms = [*texts, str(root / "inner" / "a.png"), {"base64": BASE64}, {"path": "inner/a.png"}]
     ((score,),), _ = ask(app, forms[0])
     assert 0 < score < 1
     for form in forms:
@@ -61,7 +57,7 @@ def test_one_image_in_all_its_forms_has_one_score(app: App, root: Path) -> None:
 @pytest.mark.parametrize(
     "path", ["outside.png", "up/secret.png", "inner/../../secret.png", "../rootless.png", "/etc/passwd", "..", ""]
 )
-def test_paths_out_of_the_root_are_refused(app: App, path: str) -> None:
+def test_paths_out_of_the_root_are_refused(app, path):
     for image in (path, {"path": path}):
         assert "leads out of the image root" in ask(app, image, 422)
 
@@ -78,7 +74,7 @@ def test_paths_out_of_the_root_are_refused(app: App, path: str) -> None:
         ("data:image/png;base64", "no comma"),
     ],
 )
-def test_an_image_that_cannot_be_read_is_said_of_its_sample(app: App, image: Any, reason: str) -> None:
+def test_an_image_that_cannot_be_read_is_said_of_its_sample(app, image, reason):
     scores, told = ask(app, image)
     assert (scores, reason in told) == ([[None]], True)
 
@@ -94,16 +90,16 @@ def test_an_image_that_cannot_be_read_is_said_of_its_sample(app: App, image: Any
         ({"max_pixels": 3}, BASE64, "too many pixels"),
     ],
 )
-def test_what_the_service_does_not_read_is_refused(root: Path, settings: Any, image: Any, reason: str) -> None:
+def test_what_the_service_does_not_read_is_refused(root, settings, image, reason):
     app = App("length", **{name: root if value == "ROOT" else value for name, value in settings.items()})
     assert reason in ask(app, image, 422)
 
 
-def test_images_are_read_at_the_same_time_and_hold_up_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_are_read_at_the_same_time_and_hold_up_nothing_else(monkeypatch):
     together = threading.Barrier(17)  # 16 images, and what else waits in the threads of the event loop, which are few
     monkeypatch.setattr(scoring, "read_image", lambda image, settings: str(together.wait(20)).encode())
 
-    async def run() -> None:
+    async def run():
         asked = [ScoreSample(candidates=["A star."], image=f"{number}.png") for number in range(16)]
         scored = asyncio.ensure_future(scoring.Scoring(App("length").thread).score("length", asked, None))
         await asyncio.to_thread(together.wait, 20)

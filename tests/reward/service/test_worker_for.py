@@ -1,7 +1,5 @@
 """worker_for.py: a file of the standard library that serves a function of another environment."""
 
-from __future__ import annotations
-
 import argparse
 import ast
 import json
@@ -10,10 +8,9 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -49,17 +46,17 @@ Start = Callable[..., str]
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
+def start(tmp_path):
     """Starts a copy of the file beside a file of functions, in a path with a blank; gives the address."""
     shutil.copy(FILE, tmp_path / "worker.py")
     (tmp_path / "old metrics.py").write_text(FUNCTIONS)
     processes = []
 
-    def started(function: str, *options: str, python: tuple[str, ...] = (), **variables: str) -> str:
+    def started(function, *options, python=(), **variables):
         command = [sys.executable, *python, "worker.py", f"old metrics.py:{function}", "--port", "0", *options]
         environment = {**os.environ, **variables}
         processes.append(subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True))
-        return processes[-1].stderr.readline().split(" at ")[-1].strip()  # type: ignore[union-attr]
+        return processes[-1].stderr.readline().split(" at ")[-1].strip()
 
     yield started
     for process in processes:
@@ -67,14 +64,14 @@ def start(tmp_path: Path) -> Iterator[Start]:
         process.communicate()
 
 
-def test_it_needs_only_the_standard_library_of_python_3_8() -> None:
+def test_it_needs_only_the_standard_library_of_python_3_8():
     imports = ast.parse(FILE.read_text(encoding="utf-8"), feature_version=(3, 8)).body
     loaded = {node.module for node in imports if isinstance(node, ast.ImportFrom)}
     loaded |= {node.names[0].name for node in imports if isinstance(node, ast.Import)}
     assert {str(name).partition(".")[0] for name in loaded} <= {*sys.stdlib_module_names}
 
 
-def test_a_function_behind_it_is_a_metric_here(start: Start) -> None:
+def test_a_function_behind_it_is_a_metric_here(start):
     url = start("length", "--needs", "", "--range", "0,1", python=("-I", "-S"))  # without what is installed
     reward = RemoteReward(url)
     assert reward.__name__ == "length"
@@ -83,7 +80,7 @@ def test_a_function_behind_it_is_a_metric_here(start: Start) -> None:
     assert table.errors == {0: "length gave None", 1: "length raised ZeroDivisionError: division by zero"}
 
 
-def test_images_references_and_several_numbers(start: Start) -> None:
+def test_images_references_and_several_numbers(start):
     url = start("size", "--needs", "image,references", "--aspects", "red,width,references", "--name", "polos")
     samples = [CaptionSample("A star.", png("red"), ["A red star.", "Red."]), CaptionSample("A star.", png("red"))]
     table = load_scorer("polos", url).score(samples)
@@ -94,21 +91,21 @@ def test_images_references_and_several_numbers(start: Start) -> None:
 
 
 @pytest.mark.slow
-def test_a_request_that_comes_again_is_scored_once(start: Start) -> None:
+def test_a_request_that_comes_again_is_scored_once(start):
     scorer = RemoteScorer(start("length", "--needs", ""), timeout=0.3, patience=10)
     assert scorer.score([CaptionSample("slow star"), CaptionSample("a star")]).errors == {}
 
 
-def metric_of(function: Callable[..., Any], *weights: Path) -> worker_for.Metric:
+def metric_of(function, *weights):
     told = {"name": "metric", "aspects": None, "needs": "", "range": None}
     options = argparse.Namespace(**told, weights=[str(path) for path in weights])
     return worker_for.Metric(function, b"", options)
 
 
-def test_a_reply_with_a_failure_is_not_remembered() -> None:
+def test_a_reply_with_a_failure_is_not_remembered():
     calls = []
 
-    def soon(samples: list[Any]) -> list[float]:
+    def soon(samples):
         calls.append(len(samples))
         if len(calls) == 1:
             raise MemoryError("CUDA out of memory")
@@ -120,7 +117,7 @@ def test_a_reply_with_a_failure_is_not_remembered() -> None:
     assert len(calls) == 2
 
 
-def test_other_weights_are_another_metric(tmp_path: Path) -> None:
+def test_other_weights_are_another_metric(tmp_path):
     folder = tmp_path / "weights"
     folder.mkdir()
     identities = [metric_of(len).identity]
@@ -140,7 +137,7 @@ TURNED.putpixel((0, 0), (0, 0, 255))
 
 
 @pytest.mark.parametrize("picture", [HOLED, DEEP, TURNED], ids=["alpha", "16 bits", "orientation"])
-def test_it_sees_the_pixels_that_all_metrics_see(picture: Image.Image, start: Start, tmp_path: Path) -> None:
+def test_it_sees_the_pixels_that_all_metrics_see(picture, start, tmp_path):
     path = tmp_path / "picture.png"
     exif = Image.Exif()
     if picture is TURNED:
@@ -150,10 +147,10 @@ def test_it_sees_the_pixels_that_all_metrics_see(picture: Image.Image, start: St
     with Image.open(path) as opened:
         table = scorer.score([path, path.read_bytes(), opened], "A star.")
     seen = load_image(path)
-    assert table.scores.tolist() == [[seen.width, *seen.getpixel((0, 0))]] * 3  # type: ignore[misc]
+    assert table.scores.tolist() == [[seen.width, *seen.getpixel((0, 0))]] * 3
 
 
-def test_a_wrong_request_is_told_what_is_right(start: Start) -> None:
+def test_a_wrong_request_is_told_what_is_right(start):
     url = start("length")
     image = {"samples": [{"candidates": ["a"], "image": {"path": "a.png"}}]}
     jpeg = {"samples": [{"candidates": ["a"], "image": {"base64": "/9j/4AAQSkZJRgABAQ=="}}]}
@@ -171,7 +168,7 @@ def test_a_wrong_request_is_told_what_is_right(start: Start) -> None:
     assert (large.status, b"the body has more than 256000000 bytes" in large.read()) == (413, True)
 
 
-def test_the_token_is_asked_for_and_a_wrong_count_is_no_score(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_token_is_asked_for_and_a_wrong_count_is_no_score(start, monkeypatch):
     url = start("few", "--needs", "", CAPREWARD_TOKEN="a-long-secret")
     assert http_library().get(f"{url}/health").json() == {"status": "ok"}
     with pytest.raises(ServiceError, match="refuses the token"):
@@ -194,7 +191,7 @@ def test_the_token_is_asked_for_and_a_wrong_count_is_no_score(start: Start, monk
         (["old.py:length", "--port", "PORT"], "cannot listen at 127.0.0.1"),
     ],
 )
-def test_a_wrong_start_is_told_in_a_line(arguments: list[str], message: str, tmp_path: Path) -> None:
+def test_a_wrong_start_is_told_in_a_line(arguments, message, tmp_path):
     (tmp_path / "old.py").write_text(FUNCTIONS)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
