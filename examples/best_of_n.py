@@ -17,7 +17,7 @@ from integrations.demo.quality import MEASURES, measure_choice, write_tables
 from integrations.demo.run import SEED
 from integrations.trl import load_policy
 from reward import BeitScoreReward, MetricReward, VelaReward
-from reward.metaeval import markdown_table
+from reward.report import markdown_table
 from reward.scenes import make_dataset
 
 

@@ -27,7 +27,7 @@ from integrations.trl import load_policy, make_preference_dataset
 from reward import VelaReward
 from reward.decoding.preferences import PreferenceRules
 from reward.decoding.selection import rate_candidates
-from reward.metaeval import markdown_table
+from reward.report import markdown_table
 from reward.scenes import make_dataset
 
 if TYPE_CHECKING:

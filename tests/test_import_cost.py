@@ -19,7 +19,7 @@ LINES = [
     "import reward.remote.scorer as remote; remote.RemoteScorer('http://127.0.0.1:9', 'vela').spec",
     "import reward.metrics.beitscore",
     "from reward import *; VelaReward('name/repo', {'desc': 1}); CombinedReward([BeitScoreReward()])",
-    "import integrations",
+    "import integrations, integrations.demo.command",
 ]
 SCRIPT = """
 import json, sys
@@ -56,7 +56,7 @@ def test_a_command_loads_itself_and_its_metric_alone(tmp_path):
         [sys.executable, "-c", COMMAND], cwd=tmp_path, env=environment, check=True, capture_output=True
     )
     loaded = set(json.loads(done.stdout))
-    commands = {"app", "main", "options", "terminal", "score", "reports"}
+    commands = {"app", "main", "options", "terminal", "score", "summaries"}
     assert {name.split(".")[2] for name in loaded if name.startswith("reward.cli.")} == commands
     unused = ("reward.judges", "reward.metrics.function", "reward.scoring.devices", "reward.scoring.batch_scorer")
     assert [name for name in loaded if name in unused] == []

@@ -23,9 +23,9 @@ from reward import load_scorer
 from reward.data.samples import is_blank
 from reward.data.sentences import split_sentences
 from reward.metaeval.audit.attacks import Attack, Material
-from reward.metaeval.audit.report import attack_grid, level_grid, notes, to_json
 from reward.metaeval.audit.run import Audit, audit, scene_rows
 from reward.registry import MetricSource
+from reward.report.audit import audit_report
 from reward.scenes.graph import COLOURS, WORDS
 from reward.scenes.language import POSITION_PHRASES, SYNONYMS, plural
 
@@ -166,13 +166,13 @@ def main(argv: Sequence[str] | None = None) -> Audit:
         scorers[source.label] = load_scorer(source.name, source.source, **revision)
     result = audit(scorers, scene_rows(options.scenes, options.seed), attacks=ATTACKS, empty=NOTHING, seed=options.seed)
     blank = f"Blank, so refused by every metric: {', '.join(ascii(text) for text in NOTHING if is_blank(text))}."
-    print(attack_grid(result).markdown(), level_grid(result).markdown(), blank, *notes(result), sep="\n\n")
+    words = sys.argv[1:] if argv is None else argv
+    command = shlex.join(["python", "-m", "examples.research.further_attacks", *words])
+    report = audit_report(result, command=command)
+    print(*(grid.markdown() for grid in report.grids), blank, *report.notes, sep="\n\n")
     if options.output is not None:
-        command = shlex.join(
-            ["python", "-m", "examples.research.further_attacks", *(sys.argv[1:] if argv is None else argv)]
-        )
         options.output.parent.mkdir(parents=True, exist_ok=True)
-        options.output.write_text(json.dumps(to_json(result, command=command), indent=2) + "\n", encoding="utf-8")
+        options.output.write_text(json.dumps(report.to_json(), indent=2) + "\n", encoding="utf-8")
     return result
 
 

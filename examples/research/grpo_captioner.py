@@ -26,7 +26,7 @@ from integrations.demo.quality import MEASURES, compare_systems, mean_quality, w
 from integrations.demo.run import SEED
 from integrations.trl import ResumeWeights, RewardMonitor, last_checkpoint, load_policy
 from reward import BeitScoreReward, CombinedReward, VelaReward
-from reward.metaeval import markdown_table
+from reward.report import markdown_table
 from reward.scenes import make_dataset
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import json
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import Any
@@ -33,10 +33,11 @@ from reward.metaeval.published import (
     compare_published,
     is_published,
     published_figures,
-    published_grid,
 )
-from reward.metaeval.report import Grid, check_report, is_file, versions, write_pages
 from reward.registry import MetricSource
+from reward.report.bench import published_grid
+from reward.report.page import Report, check_report, is_file
+from reward.report.tables import Grid
 
 EVERY = "ALL"
 WEIGHTS, DATA = "metric", "benchmark"  # what a figure may lack
@@ -70,17 +71,21 @@ class Reproduction:
         counts = f"{verdicts['reproduced']} reproduced, {verdicts['differs']} differ"
         return f"{self.total} published figures: {counts}, {self.total - len(self.compared)} not run"
 
-    def grids(self) -> Iterator[Grid]:
+    def report(self, command: str) -> Report:
         """The figures that ran, and what the others lack."""
+        grids = []
         if self.compared:
-            yield published_grid(self.compared)
+            grids.append(published_grid(self.compared))
         for kind in (WEIGHTS, DATA):
             rows = []
             for (lacking, name, missing), number in self.missing.items():
                 if lacking == kind:
                     rows.append((name, str(number), missing))
             if rows:
-                yield Grid(f"Not run, for want of the {kind}", (kind, "figures", "what is missing"), tuple(rows))
+                grids.append(Grid(f"Not run, for want of the {kind}", (kind, "figures", "what is missing"), rows))
+        figures = {"seed": 0, "resamples": 1, **self.to_json()}
+        heading = "Published figures, and what came out"
+        return Report("reproduce", heading, command, figures, grids, [self.summary()])
 
     def to_json(self) -> dict[str, Any]:
         """All of it as plain values."""
@@ -307,17 +312,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     arguments = sys.argv[1:] if argv is None else argv
     command = shlex.join(["python", "-m", "examples.research.reproduce", *arguments])
-    values = {"command": command, "versions": versions(), "seed": 0, "resamples": 1, **reproduction.to_json()}
-    grids = list(reproduction.grids())
+    report = reproduction.report(command)
     if options.json:
-        print(json.dumps(values, indent=2))
+        print(json.dumps(report.to_json(), indent=2))
     else:
-        for grid in grids:
+        for grid in report.grids:
             print(f"{grid.title}\n\n{grid.markdown()}")
     say(reproduction.summary())
     if options.output is not None:
-        heading = "Published figures, and what came out"
-        write_pages(options.output, "reproduce", heading, values, grids, [reproduction.summary()], [])
+        report.write(options.output)
     return 0 if reproduction.compared else 1
 
 

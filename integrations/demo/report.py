@@ -1,42 +1,31 @@
-"""Writes the demo's report: one HTML file with its charts that needs no other file, and all figures as JSON."""
+"""The demo's report: one HTML page with its charts that needs no other file, and all figures as JSON."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-import numpy as np
 from markupsafe import Markup
 
 from integrations.demo.agreement import CEILING
 from integrations.demo.quality import LESS_IS_BETTER
 from reward.metaeval import Interval
 from reward.metaeval.agreement import RATER
-from reward.metaeval.report import (
-    BEST,
-    BOUND,
-    GOOD,
-    INK,
-    PLAIN,
-    SOFT,
-    Grid,
-    blank_figure,
-    data_address,
-    page_svg,
-    page_templates,
-    plain,
-)
+from reward.report.page import data_address, page_templates, plain
+from reward.report.plots import BEST, BOUND, curve_plot, interval_plot
+from reward.report.tables import Grid
 from reward.scenes import ASPECTS
 from reward.scoring.writers import write_text
 
-_NAMES = {"desc": "descriptiveness", "rel": "relevance", "flu": "fluency", "mean": "mean of the three"}
+_COLUMNS = {"desc": "descriptiveness", "rel": "relevance", "flu": "fluency", "mean": "mean of the three"}
 _MEASURES = {"f1": "oracle F1", "recall": "recall", "precision": "precision", "faults": "flaws of language"}
 _MEASURES |= {"words": "words"}
-# what a card shows beside its main figure, so that a gain is not all that is seen
-_BESIDE = dict(list(_MEASURES.items())[1:4])
+# What a card shows beside its main figure, so that a gain is not all that is seen.
+_BESIDE = {name: _MEASURES[name] for name in ("recall", "precision", "faults")}
 _BESIDE |= {"false_actions": "false actions", "missed_actions": "actions left out"}
 _BESIDE |= {"false_signs": "false claims of signs", "missed_signs": "facts of signs left out", "words": "words"}
 _CURVES = {
@@ -47,7 +36,29 @@ _CURVES = {
     },
     "Aspects of the reward": {name: name for name in ("descriptiveness", "relevance", "fluency")},
 }
-_Rows = Mapping[str, Mapping[str, Interval]]
+_Rows: TypeAlias = Mapping[str, Mapping[str, Interval]]
+_Plots: TypeAlias = dict[str, Callable[[], str]]  # {title: draws it as SVG}
+
+
+@dataclass
+class Headline:
+    """The main figure of a part.
+
+    Args:
+        title: of the part.
+        after: the figure.
+        what: what it is.
+        before: what it is compared with; empty for nothing.
+        difference: of the two, paired; None for nothing.
+        beside: further differences: (name, measure, difference).
+    """
+
+    title: str
+    after: str
+    what: str
+    before: str = ""
+    difference: Interval | None = None
+    beside: Sequence[tuple[str, str, Interval]] = ()
 
 
 def write_report(folder: Path, results: Mapping[str, Any], examples: Sequence[Mapping[str, Any]] = ()) -> Path:
@@ -70,151 +81,136 @@ def write_report(folder: Path, results: Mapping[str, Any], examples: Sequence[Ma
         tables=_tables(results),
     )
     report = folder / "report.html"
-    write_text(folder / "figures.json", json.dumps(plain(dict(results)), indent=1))
+    write_text(folder / "figures.json", json.dumps(plain(results), indent=1))
     write_text(report, html)
     return report
 
 
-def headlines(results: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The main figure of each part: {title, before, after, what, difference, beside: [(name, measure, difference)]}."""
-    found: list[dict[str, Any]] = []
-    if part := results["agreement"]:
-        rows, learned = part["agreement"], part["differences"]
-        vela = next(iter(learned))
-        best = max(rows.keys() - {*learned, CEILING}, key=lambda name: rows[name]["mean"].value)
-        beside = [(f"{_NAMES[aspect]}, against {best}", "", learned[vela][best][aspect]) for aspect in ASPECTS]
-        beside.append((f"mean, against a {RATER}", "", part["differences_from_rater"][vela]["mean"]))
-        what = f"tau-c, mean of three aspects: best baseline ({best}) and {vela}"
-        before, after = (rows[name]["mean"] for name in (best, vela))
-        difference = learned[vela][best]["mean"]
-        found.append(_headline("Agreement with simulated raters", before, after, what, difference, beside))
-    if part := results["offline"]:
+def headlines(results: Mapping[str, Any]) -> list[Headline]:
+    """The main figure of each part that was done."""
+    rows = []
+    if results["agreement"]:
+        rows.append(_agreement_headline(results["agreement"]))
+    if results["offline"]:
+        part = results["offline"]
         what = f"{part['scored']} captions of {part['images']} images, on this CPU; "
         what += f"{part['rows'] - part['scored']} not scored"
-        rate = f"{part['scored'] / part['seconds']:.0f}/s"
-        found.append({"title": "Offline scoring", "before": None, "after": rate, "what": what})
-        found[-1] |= {"difference": None, "beside": []}
-    if part := results["choice"]:
-        chosen, *others = (f"best of {part['n']} by {name}" for name in part["rewards"])
-        found.append(_change(f"Best of {part['n']}", "greedy", chosen, part))
-        others_gain = [(f"F1 of {name}", "f1", part["differences"][f"{name} - greedy"]["f1"]) for name in others]
-        found[-1]["beside"] += others_gain
-    if (part := results["grpo"]) and part["differences"]:
-        size = f". {part['steps']} steps of {part['completions']} captions; longer runs: docs/RESULTS.md"
-        found.append(_change("GRPO", "greedy, before", "greedy, after", part, size))
-    return found
+        rows.append(Headline("Offline scoring", f"{part['scored'] / part['seconds']:.0f}/s", what))
+    if results["choice"]:
+        part = results["choice"]
+        first, *others = (f"best of {part['n']} by {name}" for name in part["rewards"])
+        headline = _quality_headline(f"Best of {part['n']}", "greedy", first, part)
+        for name in others:
+            headline.beside = [*headline.beside, (f"F1 of {name}", "f1", part["differences"][f"{name} - greedy"]["f1"])]
+        rows.append(headline)
+    if results["grpo"] and results["grpo"]["differences"]:
+        part = results["grpo"]
+        headline = _quality_headline("GRPO", "greedy, before", "greedy, after", part)
+        headline.what += f". {part['steps']} steps of {part['completions']} captions; longer runs: docs/RESULTS.md"
+        rows.append(headline)
+    return rows
 
 
-def _change(title: str, before: str, after: str, part: Mapping[str, Any], size: str = "") -> dict[str, Any]:
+def _agreement_headline(part: Mapping[str, Any]) -> Headline:
+    """VELA, and the best of the metrics that have learned nothing."""
+    rows, learned = part["agreement"], part["differences"]
+    vela = next(iter(learned))
+    best = max(rows.keys() - {*learned, CEILING}, key=lambda name: rows[name]["mean"].value)
+    differences = learned[vela][best]
+    beside = [(f"{_COLUMNS[aspect]}, against {best}", "", differences[aspect]) for aspect in ASPECTS]
+    beside.append((f"mean, against a {RATER}", "", part["differences_from_rater"][vela]["mean"]))
+    return Headline(
+        "Agreement with simulated raters",
+        f"{rows[vela]['mean'].value:.2f}",
+        f"tau-c, mean of three aspects: best baseline ({best}) and {vela}",
+        f"{rows[best]['mean'].value:.2f}",
+        differences["mean"],
+        beside,
+    )
+
+
+def _quality_headline(title: str, before: str, after: str, part: Mapping[str, Any]) -> Headline:
+    """Two systems, by the oracle's F1."""
     difference = part["differences"][f"{after} - {before}"]
-    what = f"oracle F1 on {part['scenes']} held-out scenes: {before}, and {after}{size}"
-    beside = [(name, measure, difference[measure]) for measure, name in _BESIDE.items()]
-    first, last = (part["means"][name]["f1"] for name in (before, after))
-    return _headline(title, first, last, what, difference["f1"], beside)
+    return Headline(
+        title,
+        f"{part['means'][after]['f1'].value:.2f}",
+        f"oracle F1 on {part['scenes']} held-out scenes: {before}, and {after}",
+        f"{part['means'][before]['f1'].value:.2f}",
+        difference["f1"],
+        [(name, measure, difference[measure]) for measure, name in _BESIDE.items()],
+    )
 
 
-def _headline(
-    title: str, before: Interval, after: Interval, what: str, difference: Interval, beside: list[Any]
-) -> dict[str, Any]:
-    row = {"title": title, "before": f"{before.value:.2f}", "after": f"{after.value:.2f}", "what": what}
-    return {**row, "difference": difference, "beside": beside}
-
-
-def _plots(results: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """{part: {title: plot}}."""
-    plots: dict[str, dict[str, str]] = {"agreement": {}, "choice": {}, "grpo": {}}
-    if part := results["agreement"]:
+def _plots(results: Mapping[str, Any]) -> dict[str, _Plots]:
+    """The plots of each part."""
+    agreement: _Plots = {}
+    choice: _Plots = {}
+    curves: _Plots = {}
+    if results["agreement"]:
+        part = results["agreement"]
         colours = dict.fromkeys(part["differences"], BEST) | {CEILING: BOUND, RATER: BOUND}
-        for aspect, name in _NAMES.items():
-            rows = {metric: row[aspect] for metric, row in part["agreement"].items()}
-            rows[RATER] = part["against_two"][RATER][aspect]
+        for column, name in _COLUMNS.items():
+            rows = {metric: row[column] for metric, row in part["agreement"].items()}
+            rows[RATER] = part["against_two"][RATER][column]
             title = f"{name.capitalize()}: agreement with simulated ratings"
-            plots["agreement"][title] = interval_plot(rows, f"tau-c of {name}, 95 % interval", colours)
-    if part := results["choice"]:
+            agreement[title] = partial(interval_plot, rows, f"tau-c of {name}, 95 % interval", colours)
+    if results["choice"]:
+        part = results["choice"]
         rows = {name: row["f1"] for name, row in part["means"].items()}
-        colours = {name: BOUND if name.endswith("the oracle") else BEST for name in rows if "best of" in name}
+        colours = {name: BEST for name in rows if "best of" in name}
+        colours |= {name: BOUND for name in rows if name.endswith("the oracle")}
         title = f"Greedy captions, one sample, and who chooses among {part['n']}"
-        plots["choice"][title] = interval_plot(rows, "oracle F1, mean and 95 % interval", colours)
-    for title, names in _CURVES.items() if results["grpo"] and results["grpo"]["curve"] else ():
-        curve = results["grpo"]["curve"]
-        lines = {label: [(row["step"], row[name]) for row in curve if name in row] for name, label in names.items()}
-        plots["grpo"][title] = curve_plot({label: line for label, line in lines.items() if line})
-    return plots
-
-
-def interval_plot(rows: Mapping[str, Interval], title: str, colours: Mapping[str, str]) -> str:
-    """A dot with its interval for each row, as SVG.
-
-    Args:
-        rows: {label: estimate}.
-        title: of the axis.
-        colours: {label: colour}; rows left out are grey.
-    """
-    figure, axes = blank_figure(0.25 * len(rows) + 0.5, width=4.6)
-    for place, (label, interval) in enumerate(rows.items()):
-        colour = colours.get(label, PLAIN)
-        axes.plot([interval.low, interval.high], [place, place], color=colour, lw=3, alpha=0.55, solid_capstyle="round")
-        axes.plot([interval.value], [place], "o", color=colour, ms=7)
-        where = {"va": "center", "fontsize": 8, "transform": axes.get_yaxis_transform()}
-        axes.text(1.02, place, f"{interval.value:.3f}", color=SOFT, **where)
-    axes.set_yticks(range(len(rows)), list(rows), parse_math=False)
-    axes.invert_yaxis()
-    lowest = min(interval.low for interval in rows.values())
-    axes.set_xlim(lowest - 0.03 if lowest < 0 else 0, 1)
-    axes.grid(axis="x", color=SOFT, alpha=0.25, lw=0.6)
-    axes.set_xlabel(title)
-    return page_svg(figure)
-
-
-def curve_plot(series: Mapping[str, Sequence[tuple[float, float]]], *, smooth: int = 9) -> str:
-    """Lines over steps, as SVG: each as its points, faint, and their running mean over `smooth` steps."""
-    figure, axes = blank_figure(2.6, width=4.6)
-    for colour, (label, line) in zip((BEST, BOUND, GOOD), series.items(), strict=False):
-        steps, values = np.array(line).T
-        half = smooth // 2
-        means = [values[max(0, place - half) : place + half + 1].mean() for place in range(len(values))]
-        axes.plot(steps, values, color=colour, alpha=0.4, lw=1)
-        axes.plot(steps, means, color=colour, lw=2.5, label=label)
-    axes.grid(axis="y", color=SOFT, alpha=0.25, lw=0.6)
-    axes.set_xlabel("step; faint: each step, bold: mean of nine")
-    key = {"frameon": False, "fontsize": 8, "labelcolor": INK, "ncols": len(series)}
-    axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), **key)
-    return page_svg(figure)
+        choice[title] = partial(interval_plot, rows, "oracle F1, mean and 95 % interval", colours)
+    if results["grpo"] and results["grpo"]["curve"]:
+        for title, labels in _CURVES.items():
+            lines = {}
+            for name, label in labels.items():
+                line = [(step["step"], step[name]) for step in results["grpo"]["curve"] if name in step]
+                if line:
+                    lines[label] = line
+            curves[title] = partial(curve_plot, lines)
+    return {"agreement": agreement, "choice": choice, "grpo": curves}
 
 
 def _tables(results: Mapping[str, Any]) -> dict[str, list[Grid]]:
-    """{part: its tables}."""
+    """The tables of each part that was done."""
     tables: dict[str, list[Grid]] = {}
-    if part := results["agreement"]:
-        people = {f"{name}, with the mean of two raters": row for name, row in part["against_two"].items()}
-        tables["agreement"] = [_grid("agreement of every metric", "tau-c", {**part["agreement"], **people}, _NAMES)]
-        for name, rows in part["differences"].items():
-            rows = {**rows, f"{RATER}, both with two raters": part["differences_from_rater"][name]}
-            tables["agreement"].append(_grid(f"{name} minus each other metric", "minus", rows, _NAMES, sign="+"))
+    if results["agreement"]:
+        part = results["agreement"]
+        rows = {f"{name}, with the mean of two raters": row for name, row in part["against_two"].items()}
+        rows = {**part["agreement"], **rows}
+        tables["agreement"] = [_interval_grid("agreement of every metric", "tau-c", rows, _COLUMNS)]
+        for name, differences in part["differences"].items():
+            rows = {**differences, f"{RATER}, both with two raters": part["differences_from_rater"][name]}
+            title = f"{name} minus each other metric"
+            tables["agreement"].append(_interval_grid(title, "minus", rows, _COLUMNS, sign="+"))
     for name in ("choice", "grpo"):
-        if part := results[name]:
-            tables[name] = [_grid("means", "", part["means"], _MEASURES)]
-            tables[name].append(_grid("paired differences", "", part["differences"], _MEASURES, sign="+"))
-    if part := results["offline"]:
-        spreads = part["distributions"]
-        rows = tuple((name, *(f"{value:.3f}" for value in spread.values())) for name, spread in spreads.items())
-        tables["offline"] = [Grid("distribution of the scores", ("", *next(iter(spreads.values()))), rows)]
+        if results[name]:
+            means, differences = results[name]["means"], results[name]["differences"]
+            tables[name] = [_interval_grid("means", "", means, _MEASURES)]
+            tables[name].append(_interval_grid("paired differences", "", differences, _MEASURES, sign="+"))
+    if results["offline"]:
+        spreads = results["offline"]["distributions"]
+        lines = [[name, *(f"{value:.3f}" for value in spread.values())] for name, spread in spreads.items()]
+        heads = ("", *next(iter(spreads.values())))
+        tables["offline"] = [Grid("distribution of the scores", heads, lines)]
     return tables
 
 
-def _grid(title: str, head: str, rows: _Rows, columns: Mapping[str, str], sign: str = "") -> Grid:
-    named = {name.replace(" - ", " − "): row for name, row in rows.items()}
-    cells = [(name, *(_cell(row[key], sign, key) for key in columns)) for name, row in named.items()]
-    return Grid(title, (head, *columns.values()), tuple(cells))
+def _interval_grid(title: str, head: str, rows: _Rows, columns: Mapping[str, str], sign: str = "") -> Grid:
+    lines = []
+    for name, row in rows.items():
+        lines.append([name.replace(" - ", " − "), *(_cell(row[column], sign, column) for column in columns)])
+    return Grid(title, (head, *columns.values()), lines)
 
 
 def _cell(interval: Interval, sign: str = "", measure: str = "") -> Markup:
     """An estimate with its interval, such as 0.412 [0.350, 0.470]; of a difference, in the colour of its verdict."""
-    low, high = (f"{end:.{_digits(interval)}f}" for end in (interval.low, interval.high))
+    digits = _digits(interval)
     kind = verdict(interval, measure)[1] if sign else ""
-    return Markup('<span class="{}">{} <span class="ends">[{}, {}]</span></span>').format(
-        kind, _value(interval, sign), low, high
-    )
+    text = Markup('<span class="{}">{} <span class="ends">[{}, {}]</span></span>')
+    return text.format(kind, _value(interval, sign), f"{interval.low:.{digits}f}", f"{interval.high:.{digits}f}")
 
 
 def _value(interval: Interval, sign: str = "") -> str:
@@ -229,6 +225,9 @@ def verdict(interval: Interval, measure: str = "") -> tuple[str, str]:
     """What a difference says, and its CSS class. More words are neither good nor bad."""
     if not interval.excludes_zero:
         return "level", "level"
+    is_more = interval.low > 0
     if measure == "words":
-        return ("more" if interval.low > 0 else "fewer"), "level"
-    return ("better", "up") if (interval.low > 0) != (measure in LESS_IS_BETTER) else ("worse", "down")
+        return ("more" if is_more else "fewer"), "level"
+    if is_more == (measure in LESS_IS_BETTER):
+        return "worse", "down"
+    return "better", "up"

@@ -17,7 +17,7 @@ import reward
 from integrations.demo.agreement import measure_agreement
 from integrations.demo.grpo import decode_both_ways, make_trainer
 from integrations.demo.quality import compare_systems, make_examples, mean_quality, measure_choice
-from integrations.demo.report import headlines, verdict, write_report
+from integrations.demo.report import Headline, headlines, verdict, write_report
 from integrations.trl import load_policy
 from reward import MetricReward, load_scorer
 from reward.errors import OutputError
@@ -105,7 +105,7 @@ class _Demo:
         """All parts; the one that changes the captioner, and takes longest, comes last."""
         parts = {"agreement": self.agreement, "best of n": self.choice, "offline scoring": self.offline}
         for name, part in {**parts, "GRPO": self.grpo}.items():
-            start, said = time.perf_counter(), [row["title"] for row in headlines(self.results)]
+            start, said = time.perf_counter(), [headline.title for headline in headlines(self.results)]
             try:
                 with console.status(f"{name} ...") as status:
                     part(status)
@@ -113,9 +113,9 @@ class _Demo:
                 self.results["stopped"] = name
             self.results["seconds"][name] = time.perf_counter() - start
             self.write()
-            for row in headlines(self.results):
-                if row["title"] not in said:
-                    _print_headline(console, row)
+            for headline in headlines(self.results):
+                if headline.title not in said:
+                    _print_headline(console, headline)
             if self.results["stopped"]:
                 break
 
@@ -203,12 +203,13 @@ class _Demo:
         write_report(self.output, self.results, self.examples)
 
 
-def _print_headline(console: Console, row: Mapping[str, Any]) -> None:
-    change = f"{row['before']} -> {row['after']}" if row["before"] else row["after"]
+def _print_headline(console: Console, headline: Headline) -> None:
+    change = f"{headline.before} -> {headline.after}" if headline.before else headline.after
     style = None
-    if difference := row["difference"]:
-        word, kind = verdict(difference)
-        change += f", {difference.value:+.2f} [{difference.low:.2f}, {difference.high:.2f}] {word}"
+    if headline.difference is not None:
+        word, kind = verdict(headline.difference)
+        low, high = f"{headline.difference.low:.2f}", f"{headline.difference.high:.2f}"
+        change += f", {headline.difference.value:+.2f} [{low}, {high}] {word}"
         style = {"up": "green", "down": "red"}.get(kind)
-    console.print(f"{row['title']}: {change}", style=style, markup=False)
-    console.print(f"  {row['what']}", markup=False)
+    console.print(f"{headline.title}: {change}", style=style, markup=False)
+    console.print(f"  {headline.what}", markup=False)

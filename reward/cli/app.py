@@ -28,7 +28,7 @@ COMMANDS = {
     "rerank": "reward.cli.score:rerank",
     "caption": "reward.cli.caption:caption",
     "compare": "reward.cli.compare:compare",
-    "report": "reward.cli.scored:report",
+    "report": "reward.cli.report:report",
     "metrics": "reward.cli.metrics:metrics",
     "pairs": "reward.cli.pairs:pairs",
     "train": "reward.cli.train:train",

@@ -9,7 +9,7 @@ import typer
 
 from reward.cli import options, terminal
 from reward.cli.battle import JudgingOptions
-from reward.cli.reports import report_figures
+from reward.cli.summaries import print_report
 
 
 @options.describe(
@@ -123,7 +123,8 @@ def arena(
     The benchmark and its images come from its authors: see the readme of github.com/njucckevin/CapArena. Compare scores
     only if they come from one judge, one prompt and the same number of orders.
     """
-    from reward.metaeval.arena import all_voters, rate_arena, read_ranking, report
+    from reward.metaeval.arena import all_voters, rate_arena, read_ranking
+    from reward.report.arena import arena_report, ranking_report
 
     if leaderboard and ranking is None:
         raise typer.BadParameter("goes with --ranking, which it is compared with", param_hint="--leaderboard")
@@ -137,11 +138,8 @@ def arena(
         if fixed_ranking is None or not boards:
             message = "is missing; only --leaderboard NAME=FILE --ranking FILE needs no battles"
             raise typer.BadParameter(message, param_hint="BATTLES")
-        values, grids = report.ranking_json(fixed_ranking, boards), [report.correlation_grid(boards)]
-        notes = [f"Fixed ranking: {fixed_ranking.source}"]
-        if figures.quiet or figures.json:
-            notes = []
-        report_figures(values, grids, notes, None, json=figures.json, quiet=figures.quiet)
+        report = ranking_report(fixed_ranking, boards, command=terminal.command_line())
+        print_report(report, None, json=figures.json, quiet=figures.quiet or figures.json)
         return
     if annotator is not None and annotator.resolve() in [Path(path).resolve() for path in battles]:
         raise typer.BadParameter("is the file of the first annotator itself", param_hint="--annotator")
@@ -167,9 +165,8 @@ def arena(
             entries, voters, pair_weights=pair_weights, ranking=fixed_ranking, resamples=resamples, seed=seed
         )
     result.correlations.update(boards)
-    values = report.to_json(result, command=terminal.command_line())
-    remarks = () if figures.quiet else report.notes(result)
-    report_figures(values, report.grids(result), remarks, None, json=figures.json, quiet=figures.quiet)
+    report = arena_report(result, command=terminal.command_line())
+    print_report(report, None, json=figures.json, quiet=figures.quiet)
     console = terminal.console(stderr=True)
     for voter in voters:
         if voter.problem and not voter.decided:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from reward.cli import options, terminal
-from reward.cli.reports import report_figures
+from reward.cli.summaries import print_report
 
 FAILED = 3  # exit code of --fail-above
 
@@ -59,10 +58,10 @@ def audit(
 
     A share of 0 % is the goal. Around 50 % means that the metric does not see the attack, and 100 % that it rewards it.
     """
-    from reward.metaeval.audit import report
     from reward.metaeval.audit.run import audit as run
     from reward.metaeval.audit.run import read_rows, scene_rows
-    from reward.metaeval.report import check_report
+    from reward.report.audit import audit_report
+    from reward.report.page import check_report
 
     if output is not None:
         check_report(output)  # before hours of scoring
@@ -83,11 +82,8 @@ def audit(
             batch_size=device.batch_size,
             progress=not quiet,
         )
-    figures = report.to_json(result, command=terminal.command_line())
-    grids = [report.attack_grid(result), report.level_grid(result)]
-    notes = () if quiet else report.notes(result)
-    write = None if output is None else partial(report.write_report, output, result, figures)
-    report_figures(figures, grids, notes, write, json=json, quiet=quiet)
+    report = audit_report(result, command=terminal.command_line())
+    print_report(report, output, json=json, quiet=quiet)
     failed = False
     for label, metric in result.metrics.items():
         attack, outcome = metric.worst

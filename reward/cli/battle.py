@@ -11,7 +11,7 @@ import typer
 
 from reward.cli import options, terminal
 from reward.cli.judges import JudgeSettings, read_settings
-from reward.cli.reports import print_done, print_usage
+from reward.cli.summaries import print_done, print_usage
 
 if TYPE_CHECKING:
     from reward.metaeval.arena.battles import Battle

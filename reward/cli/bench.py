@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from reward.cli import options, terminal
-from reward.cli.reports import report_figures
+from reward.cli.summaries import print_report
 
 if TYPE_CHECKING:
     from reward.metaeval.bench import BenchTable
@@ -156,7 +155,7 @@ def bench(
         _print_list(figures.json)
         return
     from reward.metaeval.bench import run_bench
-    from reward.metaeval.report import check_report, is_file
+    from reward.report.page import check_report, is_file
 
     console = terminal.console(stderr=True)
 
@@ -310,19 +309,18 @@ def _print(
     figures: options.FigureOptions,
     output: Path | None,
 ) -> None:
-    from reward.metaeval import bench_report
+    from reward.report.bench import bench_report
 
-    values = bench_report.to_json(
+    report = bench_report(
         tables,
         command=terminal.command_line(),
         seed=selection.seed,
         resamples=selection.resamples,
         references=not figures.no_references,
     )
-    failed = [row for table in tables for row in table.rows if row.errors]
-    notes = bench_report.notes(tables, resamples=selection.resamples) if failed or not figures.quiet else ()
-    write = None if output is None else partial(bench_report.write_report, output, tables, values)
-    report_figures(values, bench_report.grids(tables), notes, write, json=figures.json, quiet=figures.quiet)
+    has_errors = any(row.errors for table in tables for row in table.rows)
+    notes = report.notes if has_errors or not figures.quiet else []  # what went wrong is said also when quiet
+    print_report(report, output, json=figures.json, quiet=figures.quiet, notes=notes)
 
 
 def _print_list(json: bool) -> None:

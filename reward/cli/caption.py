@@ -9,7 +9,7 @@ import typer
 
 from reward.cli import options, terminal
 from reward.cli.judges import read_settings
-from reward.cli.reports import print_done, print_usage
+from reward.cli.summaries import print_done, print_usage
 
 if TYPE_CHECKING:
     from reward.decoding.captioners import LocalCaptioner, ServerCaptioner

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from reward.cli import options, terminal
-from reward.cli.reports import report_figures
+from reward.cli.summaries import print_report
 
 
 @options.describe(
@@ -48,9 +47,9 @@ def compare(
     95 % intervals of a bootstrap over images.
     """
     from reward.metaeval.benchmarks.own_captions import load_captions
-    from reward.metaeval.report import plain
     from reward.metaeval.score_records import score_records
-    from reward.metaeval.two_captioners import compare_captioners, comparison_grid, write_comparison
+    from reward.metaeval.two_captioners import compare_captioners
+    from reward.report.captioners import compare_report
     from reward.scoring.writers import check_output_name
 
     named = options.named_files(files, "FIRST SECOND")
@@ -65,23 +64,16 @@ def compare(
         drawn = {"resamples": resamples, "seed": seed}
         scoring = {"progress": not quiet, **vars(device)}
         comparisons = list(compare_captioners(sides, metrics, records=records, **drawn, **scoring))
-    names, command = list(named), terminal.command_line()
-    rows = []
+    report = compare_report(
+        list(named),
+        comparisons,
+        command=terminal.command_line(),
+        examples=0 if output is None else examples,
+        **drawn,
+    )
+    # What has no score is said also when quiet.
     notes = []
-    for comparison in comparisons:
-        rows.append(
-            {
-                "metric": comparison.metric,
-                "items": len(comparison.images),
-                "scores": comparison.scores.mean(axis=1).tolist(),
-                "difference": comparison.difference,
-                "win_rate": comparison.win_rate,
-                "unscored": comparison.unscored,
-                "note": comparison.note,
-            }
-        )
+    for comparison, note in zip(comparisons, report.notes, strict=True):
         if any(comparison.unscored) or not quiet:
-            notes.append(f"{comparison.metric}: {comparison.note}")
-    write = None if output is None else partial(write_comparison, output, names, comparisons, command, examples)
-    figures = plain({"command": command, "captioners": names, **drawn, "rows": rows})
-    report_figures(figures, [comparison_grid(names, comparisons)], notes, write, json=json, quiet=quiet)
+            notes.append(note)
+    print_report(report, output, json=json, quiet=quiet, notes=notes)

@@ -24,7 +24,6 @@ from reward.metaeval.classification import average_precision, roc_auc, tie_thres
 from reward.metaeval.correlation import kendall_tau, pearson, spearman
 from reward.metaeval.difference import Difference, compare, holm
 from reward.metaeval.evaluation import Evaluation, evaluate
-from reward.metaeval.report import markdown_table
 from reward.metaeval.scoring import BenchmarkScores, score_benchmark
 
 __all__ = [
@@ -47,7 +46,6 @@ __all__ = [
     "list_benchmarks",
     "load_benchmark",
     "load_ratings",
-    "markdown_table",
     "mean_interval",
     "pearson",
     "roc_auc",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from reward.errors import DataError, MissingExtraError
 from reward.metaeval.agreement import Comparison
 from reward.metaeval.benchmarks import Benchmark
+from reward.metaeval.bootstrap import Interval
 from reward.metaeval.difference import Difference, compare, holm
 from reward.metaeval.evaluation import Evaluation, evaluate
 from reward.metaeval.people import check_range, single_rater, why_no_raters
@@ -49,6 +50,11 @@ class BenchRow:
     p: float | None = None
     p_adjusted: float | None = None
     published: tuple[Compared, ...] = ()
+
+    @property
+    def estimates(self) -> Mapping[str, Interval]:
+        """{column: agreement with the judgments}; empty if nothing could be scored."""
+        return {} if self.evaluation is None else self.evaluation.estimates
 
 
 @dataclass(eq=False)

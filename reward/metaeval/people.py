@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from reward.metaeval.benchmarks import Benchmark
 from reward.metaeval.benchmarks.items import RATINGS
 from reward.metaeval.bootstrap import bootstrap_weights
 from reward.metaeval.correlation import Variant
-from reward.metaeval.report import Grid, percent
 
 
 def why_no_raters(benchmark: Benchmark) -> str:
@@ -70,15 +68,6 @@ def single_rater(benchmark: Benchmark, scores: Mapping[str, Any], *, resamples: 
     return compare_with_raters(raters, columns, weights, variant=variant)
 
 
-def rater_grid(title: str, comparison: Comparison) -> Grid:
-    """The table of `single_rater`."""
-    columns = next(iter(comparison.agreement.values()))
-    rows = []
-    for name, intervals in comparison.agreement.items():
-        rows.append((name, *map(percent, intervals.values())))
-    return Grid(f"{title}: tau x 100 with the mean of all raters but one", ("", *columns), tuple(rows))
-
-
 def failures(benchmark: Benchmark, scores: Mapping[str, Any], threshold: float = 0.0) -> list[dict[str, Any]]:
     """Scores that are at least `threshold` away from the mean rating, those of each metric and aspect together.
 
@@ -99,41 +88,6 @@ def failures(benchmark: Benchmark, scores: Mapping[str, Any], threshold: float =
                     failure |= {"score": float(score), "candidate": item.captions[0], "references": item.references}
                     distant.append(failure)
     return distant
-
-
-def failure_grids(
-    title: str, benchmark: Benchmark, scores: Mapping[str, Any], threshold: float, *, listed: bool
-) -> list[Grid]:
-    """Numbers and shares of `failures`, and with `listed` each of them, for people to sort into kinds."""
-    distant = failures(benchmark, scores, threshold)
-    counts, totals = _count(distant), _count(failures(benchmark, scores))
-    columns = (*benchmark.aspects, "all")
-    rows = []
-    for label in scores:
-        cells = [label]
-        for column in columns:
-            count, total = counts[label, column], totals[label, column]
-            cells.append(f"{count} ({100 * count / total:.1f} %)" if total else "-")
-        rows.append(tuple(cells))
-    heading = f"{title}: scores at least {threshold:g} away from the mean rating"
-    grids = [Grid(heading, ("", *columns), tuple(rows))]
-    if listed:
-        lines = []
-        for failure in distant:
-            rating, score = f"{failure['rating']:.2f}", f"{failure['score']:.2f}"
-            lines.append((failure["row"], failure["aspect"], failure["image"], rating, score, failure["candidate"]))
-        heads = ("row", "aspect", "image", "rating", "score", "candidate")
-        grids.append(Grid(f"{heading}, each", heads, tuple(lines)))
-    return grids
-
-
-def _count(distant: Sequence[Mapping[str, Any]]) -> Counter[tuple[str, str]]:
-    """{(metric, aspect): number of failures}, with all aspects together as "all"."""
-    counts: Counter[tuple[str, str]] = Counter()
-    for failure in distant:
-        counts[failure["row"], failure["aspect"]] += 1
-        counts[failure["row"], "all"] += 1
-    return counts
 
 
 def _column(scores: Any, aspect: str) -> np.ndarray:

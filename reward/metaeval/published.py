@@ -12,7 +12,6 @@ from typing import Any
 
 from reward.metaeval.benchmarks import Benchmark
 from reward.metaeval.evaluation import Evaluation
-from reward.metaeval.report import Grid
 from reward.registry import MetricSource, is_address
 
 FORMULA, UNPUBLISHED, UNSAID = "formula", "not published", "not stated"  # in place of a checkpoint
@@ -178,22 +177,3 @@ def _own(evaluation: Evaluation, figure: Figure) -> float | None:
         known = evaluation.estimates.get(figure.column)
         return None if known is None else known.value
     return evaluation.details.get(figure.column, {}).get(figure.coefficient.replace("-", "_"))
-
-
-def published_grid(rows: Iterable[tuple[str, str, Compared]]) -> Grid:
-    """A table of figures beside the published ones, of (metric, benchmark, both)."""
-    cells = [
-        (
-            metric,
-            f"{benchmark}, {each.published.column}" if each.published.column != "overall" else benchmark,
-            each.published.coefficient,
-            f"{each.value:.1f}",
-            f"{each.published.figure:.1f}",
-            f"{each.difference:+.1f}",
-            each.verdict,
-            each.published.source,
-        )
-        for metric, benchmark, each in rows
-    ]
-    heads = ("", "on", "coefficient", "here", "published", "difference", "verdict", "source")
-    return Grid("Beside published figures, x 100", heads, tuple(cells))

@@ -15,10 +15,8 @@ from reward.errors import DataError
 from reward.metaeval.bench import BenchRow, score_row
 from reward.metaeval.benchmarks.items import Benchmark
 from reward.metaeval.bootstrap import Interval, bootstrap_weights, mean_interval
-from reward.metaeval.report import Grid, page_html, percent, picture_card, versions
 from reward.metaeval.score_records import ScoreRecord, columns_to_compare
 from reward.registry import MetricSource
-from reward.scoring.writers import write_text
 
 _REWARD = MetricSource("reward", is_column=True)
 # By what an image of one side is the same as one of the other, the strictest first.
@@ -141,40 +139,3 @@ def _match_images(sides: Sequence[Benchmark]) -> tuple[str, list[list[str]]]:
             keys_by[name] = keys
     best = max(keys_by, key=lambda name: len(set(keys_by[name][0]) & set(keys_by[name][1])))
     return best, keys_by[best]
-
-
-def comparison_grid(names: Sequence[str], comparisons: Sequence[Captioners]) -> Grid:
-    """A row for each metric."""
-    heads = ("", *names, f"{names[0]} - {names[1]}", f"{names[0]} wins, %", "images")
-    rows = []
-    for comparison in comparisons:
-        first, second = comparison.scores.mean(axis=1)
-        difference = percent(comparison.difference, scale=1, digits=3, sign="+")
-        win_rate, images = percent(comparison.win_rate), str(len(comparison.images))
-        rows.append((comparison.metric, f"{first:.3f}", f"{second:.3f}", difference, win_rate, images))
-    return Grid(f"{names[0]} and {names[1]} on the same images", heads, tuple(rows))
-
-
-def write_comparison(
-    output: Path, names: Sequence[str], comparisons: Sequence[Captioners], command: str, most: int
-) -> Path:
-    """Writes a page with the images on which the first metric sees the largest differences."""
-    one = comparisons[0]
-    gains = one.scores[0] - one.scores[1]
-    galleries: list[dict[str, Any]] = []
-    for name, gains_of_name in zip(names, (gains, -gains), strict=True):
-        cards = []
-        for row in np.argsort(-gains_of_name, kind="stable")[:most].tolist():
-            if gains_of_name[row] > 0:
-                texts = zip(names, one.scores[:, row], one.captions[:, row], strict=True)
-                caption = "\n".join(f"{captioner} ({score:.3f}): {text}" for captioner, score, text in texts)
-                cards.append(picture_card(one.images[row], caption))
-        if cards:
-            galleries.append({"title": f"{name} is better, by {one.metric}", "cards": cards})
-    figures = {"command": command, "versions": versions()}
-    notes = [f"{comparison.metric}: {comparison.note}" for comparison in comparisons]
-    grids = [comparison_grid(names, comparisons)]
-    page = page_html("compare", " and ".join(names), figures, grids, notes, [], galleries)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    write_text(output, page)
-    return output

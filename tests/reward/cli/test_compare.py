@@ -79,6 +79,8 @@ def scored(run: Run, data: Path, *line: object) -> Path:
     [
         ("-m length", "-m length", "", ""),
         ("-m length -m unigram", "-m unigram -m length", "-m length", ""),
+        ("-m length -m unigram", "-m length", "-m length", ""),
+        ("-m length -m unigram -w length=1,unigram=3", "-m length", "-m length", ""),
         ("-m length --prefix a_", "-m length --prefix b_", "", ""),
         ("-m unigram", "-m unigram", "-m length", ""),  # scored now
         ("-m length -w length=1", "-m length -w length=2", "-m length", ""),  # so is what differs in its settings
@@ -108,24 +110,26 @@ def test_scores_are_compared_that_the_same_metric_made(
     assert ("by length" in row["note"]) == (first not in ("-m unigram", "-m length -w length=1"))
 
 
-def test_scores_of_an_edited_file_are_not_taken_for_those_of_its_captions(run: Run, tmp_path: Path) -> None:
+def test_scores_that_are_not_of_these_captions_are_scored_anew(run: Run, tmp_path: Path) -> None:
     sides = []
     for name in "ab":
-        rows = [{"image": image, "caption": "star star"} for image in IMAGES]
-        sides.append(scored(run, write_lines(tmp_path / f"{name}.jsonl", rows), "-m", "length"))
+        rows = [{"image": image, "caption": "star star", "references": ["star"] * (name == "b")} for image in IMAGES]
+        data = write_lines(tmp_path / f"{name}.jsonl", rows)
+        sides.append(scored(run, data, "-m", "length", "-m", "unigram"))
+    # The first file has no score by unigram at all.
+    message = run("compare", *sides, "-m", "unigram", code=1)[1]
+    assert "5 captions of a.-m-length-m-unigram.jsonl and 0 of" in message.replace("--", "-")
     sides[0].write_text(sides[0].read_text().replace("star star", "star", 1))
     assert json.loads(run("compare", *sides, "-m", "length", "--json")[0])["rows"][0]["scores"] == [1.8, 2.0]
-    assert f"nothing beside {sides[0].name} says which metric" in run("compare", *sides)[1]
 
 
 def test_captions_without_a_score_are_counted_also_when_quiet(run: Run, tmp_path: Path) -> None:
-    files = [write_lines(tmp_path / f"{name}.jsonl", []) for name in "ab"]
-    for file, rewards in zip(files, ([3, 1, None, 2, 2], [2, None, None, 1, 1]), strict=True):
-        rows = [{"image": image, "caption": "star", "reward": one} for image, one in zip(IMAGES, rewards, strict=True)]
-        write_lines(file, rows)
+    files = [written(tmp_path / f"{name}.jsonl", LENGTHS, IMAGES) for name in "ab"]
+    files[1].write_text(files[1].read_text().replace('"reward": 1', '"reward": null'))
     out, err = run("compare", *files, "--json", "-q")
-    assert json.loads(out)["rows"][0]["unscored"] == [1, 2]
-    assert "1 captions of a.jsonl and 2 of b.jsonl have no score, and do not count" in err
+    assert json.loads(out)["rows"][0]["unscored"] == [0, 2]
+    assert "0 captions of a.jsonl and 2 of b.jsonl have no score, and do not count" in err
+    assert "nothing beside a.jsonl and b.jsonl says which metric" in run("compare", *files)[1]
 
 
 def test_the_command_prints_a_table_and_writes_one_page(run: Run, tmp_path: Path) -> None:

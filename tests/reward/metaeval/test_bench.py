@@ -11,11 +11,13 @@ import pytest
 
 from reward.errors import DataError
 from reward.metaeval.bench import BenchRow, BenchTable, default_metrics, run_bench
-from reward.metaeval.bench_report import grids, notes, to_json, write_report
 from reward.metaeval.benchmarks import Benchmark, load_benchmark
 from reward.metaeval.difference import compare, holm
 from reward.metaeval.evaluation import evaluate
 from reward.registry import MetricSource
+from reward.report.bench import bench_report
+from reward.report.page import Report
+from reward.report.tables import Grid
 from tests.reward.metaeval.small_benchmarks import use_metrics, write_pairs, write_rated
 from tests.toys.json_lines import write_lines
 from tests.toys.picture_scorer import SPEC as PICTURE
@@ -38,13 +40,22 @@ def run(*benchmarks: Benchmark, metrics: list[MetricSource], resamples: int = 50
     return run_bench([(each, "path") for each in benchmarks], metrics, resamples=resamples, **options)
 
 
+def report(*tables: BenchTable, resamples: int = 50) -> Report:
+    return bench_report(tables, command="", seed=0, resamples=resamples, references=True)
+
+
+def grids(tables: list[BenchTable], *, details: bool = False) -> list[Grid]:
+    of_tables = report(*tables)
+    return list(of_tables.page_grids if details else of_tables.grids)
+
+
 def said(*tables: BenchTable, resamples: int = 50) -> str:
-    return "\n".join(notes(tables, resamples=resamples))
+    return "\n".join(report(*tables, resamples=resamples).notes)
 
 
 def in_json(*tables: BenchTable) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = to_json(tables, command="", seed=0, resamples=50, references=True)["benchmarks"]
-    return found
+    benchmarks: list[dict[str, Any]] = report(*tables).to_json()["benchmarks"]
+    return benchmarks
 
 
 @pytest.mark.parametrize("against", [None, "length"])
@@ -86,8 +97,8 @@ def test_one_rater_against_the_others_and_failures_by_threshold(tmp_path: Path) 
     assert [row[0] for row in raters.rows] == ["single rater", "column:near", "length"]
     [figures] = in_json(table)
     assert [each["candidate"] for each in figures["failures"]] == ["red 1", "red 3"]
-    assert counts.rows == (("column:near", "2 (50.0 %)", "2 (50.0 %)"), ("length", "-", "-"))
-    assert listed.rows[1] == ("column:near", "length", "1.png", "0.83", "0.55", "red 3")
+    assert counts.rows == [["column:near", "2 (50.0 %)", "2 (50.0 %)"], ["length", "-", "-"]]
+    assert listed.rows[1] == ["column:near", "length", "1.png", "0.83", "0.55", "red 3"]
 
     rows = [{**row, "ratings": {"length": [4]}} for row in rows]
     other = load_benchmark("ratings", write_lines(tmp_path / "other.jsonl", rows))
@@ -104,6 +115,7 @@ def test_several_benchmarks_stand_side_by_side_and_lack_what_they_lack(
     overview, *each = grids(tables)
     assert ([row[0] for row in overview.rows], len(each)) == (["length", "column:good"], 2)
     assert overview.rows[1][2] == "-"  # pairs have no such column
+    assert each[1].rows[1][-4:] == ["-"] * 4
     assert (set(tables[1].columns) >= {"HC", "MM", "mean"}, tables[1].headline) == (True, "mean")
     left_out = tables[1].rows[1]
     assert left_out.left_out
@@ -168,27 +180,25 @@ def test_significance_is_marked_and_resamples_too_few_for_it_are_told(rated: Ben
         assert told != enough
 
 
-def test_rows_of_other_items_and_too_few_images_are_told(tmp_path: Path) -> None:
-    benchmark = load_benchmark("flickr8k-expert", write_rated(tmp_path, 30, images=5))
-    whole = np.arange(30.0)[:, None]
-    rows = [BenchRow(GOOD, 30, whole), BenchRow(BAD, 30, np.where(whole < 20, whole, np.nan))]
-    for row in rows:
-        row.evaluation = evaluate(benchmark, row.scores, resamples=20)
-    told = said(BenchTable(benchmark, None, rows, ("overall",), "overall"))
-    assert "rows that differ in 'scored' are computed on different items" in told
-    assert "Flickr8k-Expert: only 5 different images: too few" in told
-
-
-def test_it_is_told_how_ratings_aspects_and_ties_count(pairs: Benchmark, rated: Benchmark, tmp_path: Path) -> None:
+def test_it_is_told_how_ratings_aspects_and_ties_count_and_what_to_doubt(
+    pairs: Benchmark, rated: Benchmark, tmp_path: Path
+) -> None:
     tables = run(load_benchmark("scenes", limit=30), pairs, metrics=[LENGTH])
     several, of_pairs = (line for line in said(*tables).splitlines() if "ranked by" in line)
     assert "(seed 7): simulated ratings, no people were asked; the mean of a caption's ratings counts" in several
     assert "'mean' is the mean of tau-c over the aspects; a metric with one score has it compared with each" in several
     assert several.endswith("tied pairs are neither concordant nor discordant, and stay in the denominator of tau-c.")
     assert "Pascal-50S: 'mean' is the mean over the categories; rows are ranked by 'mean'; equal sc" in of_pairs
-    figures = to_json(tables, command="", seed=0, resamples=50, references=True)
-    page = write_report(tmp_path / "report.md", tables, figures).read_text(encoding="utf-8")
+    page = report(*tables).write(tmp_path / "report.md").read_text(encoding="utf-8")
     assert page.startswith("# Agreement with simulated ratings and human judgments\n")
+
+    scores = rated.columns["good"].copy()
+    rows = [BenchRow(GOOD, 40, scores), BenchRow(BAD, 40, np.where(np.arange(40)[:, None] < 20, scores, np.nan))]
+    for row in rows:
+        row.evaluation = replace(evaluate(rated, row.scores, resamples=20), images=5)
+    notes = said(BenchTable(rated, None, rows, ("overall",), "overall"))
+    assert "rows that differ in 'scored' are computed on different items" in notes
+    assert "Flickr8k-Expert: only 5 different images: too few" in notes
 
 
 def test_json_and_details_have_counts_categories_and_all_statistics(pairs: Benchmark, tmp_path: Path) -> None:
@@ -201,6 +211,6 @@ def test_json_and_details_have_counts_categories_and_all_statistics(pairs: Bench
     assert (of_pairs["counts"], of_pairs["images"]) == ({"HC": 20, "MM": 20, "overall": 40}, 4)
     assert (of_pairs["tie_rule"], of_pairs["by_category"]) == ("equal scores are wrong", {})
     _, _, rated, _, both = grids(tables, details=True)
-    assert rated.heads == ("", "tau-c", "tau-b", "spearman", "pearson")
-    assert rated.rows == (("length", *(f"{100 * each:.1f}" for each in of_rated["details"]["overall"].values())),)
-    assert (both.title, both.heads[1:]) == ("Pascal-50S: all statistics of overall x 100", ("accuracy", "auc", "ap"))
+    assert rated.heads == ["", "tau-c", "tau-b", "spearman", "pearson"]
+    assert rated.rows == [["length", *(f"{100 * each:.1f}" for each in of_rated["details"]["overall"].values())]]
+    assert (both.title, both.heads[1:]) == ("Pascal-50S: all statistics of overall x 100", ["accuracy", "auc", "ap"])

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from reward.metaeval.bench import run_bench
-from reward.metaeval.bench_report import grids, to_json
 from reward.metaeval.benchmarks import Benchmark, benchmark_spec, list_benchmarks, load_benchmark
 from reward.metaeval.evaluation import evaluate
 from reward.metaeval.published import Compared, Figure, compare_published, is_published, published_figures
 from reward.registry import MetricSource, metric_spec
+from reward.report.bench import bench_report
 from tests.reward.metaeval.small_benchmarks import write_rated
 
 BY_ARENA = {"caparena", "caparena-auto"}  # of the command `arena`
@@ -109,9 +109,10 @@ def test_bench_tells_the_figure_its_source_and_the_difference(
     [table] = run_bench([(rated, None)], [MetricSource("length"), MetricSource("good", is_column=True)], resamples=1)
     assert table.rows[0].evaluation is not None
     value = 100 * table.rows[0].evaluation.estimates["overall"].value
-    [row] = grids([table])[-1].rows
+    report = bench_report([table], command="", seed=0, resamples=1, references=True)
+    [row] = report.grids[-1].rows
     assert row[:5] == ("length", "Polaris (test)", "tau-c", f"{value:.1f}", "50.0")
     assert row[-1] == "PAPER table 1 and 1 more"
-    rows = to_json([table], command="", seed=0, resamples=1, references=True)["benchmarks"][0]["rows"]
+    rows = report.to_json()["benchmarks"][0]["rows"]
     assert "published" not in rows[1]
     assert (rows[0]["published"][0]["sources"], rows[0]["published"][0]["value"]) == ([*twice.sources], value)

@@ -14,7 +14,8 @@ from reward.checkpoints import fingerprints
 from reward.checkpoints.fingerprints import fingerprint_file, hash_file
 from reward.cli import terminal
 from reward.errors import OutputError
-from reward.metaeval.scored import write_scored_report
+from reward.report.scored_data import read_scored
+from reward.report.scores import scores_report
 from reward.scoring import score_dataset
 from reward.scoring.readers import open_source
 from reward.training.tables import _load
@@ -76,7 +77,7 @@ def test_of_a_linked_output_the_target_is_written_and_the_link_stays(tmp_path):
 def test_scores_that_are_equal_have_a_histogram(scores, tmp_path):
     frame = pd.DataFrame({"caption": "a", "reward": [1.0] * len(scores), "more": scores})
     frame.to_parquet(tmp_path / "data.parquet")
-    write_scored_report(tmp_path / "data.parquet", tmp_path / "page.html")
+    scores_report(read_scored(tmp_path / "data.parquet")).write(tmp_path / "page.html")
     assert "more" in (tmp_path / "page.html").read_text()
 
 

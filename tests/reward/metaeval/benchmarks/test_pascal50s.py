@@ -9,9 +9,9 @@ import pytest
 
 from reward.errors import DataError
 from reward.metaeval import Benchmark, evaluate, load_benchmark, run_bench, score_benchmark
-from reward.metaeval.bench_report import notes
 from reward.metaeval.benchmarks.score_files import add_scores
 from reward.registry import MetricSource
+from reward.report.bench import bench_report
 from tests.reward.metaeval.benchmarks.published_layouts import scores_of_fleur, write_layout
 
 
@@ -46,7 +46,8 @@ def test_a_metric_that_reads_references_scores_every_draw(pascal: Benchmark) -> 
     assert isinstance(found, np.ndarray)
     assert found.shape == (4, 2, 5)
     [table] = run_bench([(pascal, None)], [MetricSource("unigram"), MetricSource("length")], resamples=20)
-    assert "the mean over 5 draws of 5 references" in "\n".join(notes([table], resamples=20))
+    report = bench_report([table], command="", seed=0, resamples=20, references=True)
+    assert "the mean over 5 draws of 5 references" in "\n".join(report.notes)
     assert table.rows[1].scores.shape == (4, 2)  # it reads no references
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import astuple
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,14 +14,41 @@ from reward.cli import terminal
 
 if TYPE_CHECKING:
     from reward.judges import Usage
-    from reward.metaeval.report import Grid
+    from reward.report.page import Report
     from reward.scoring.summary import ScoringSummary
-
 
 _ROWS_SHOWN, _WIDTH = 20, 60
 
 
-def report_scores(summary: ScoringSummary, *, quiet: bool, what: str, shows_rows: bool = False) -> None:
+def print_report(
+    report: Report, output: Path | None, *, json: bool, quiet: bool, notes: Sequence[str] | None = None
+) -> None:
+    """Prints what a command has found, as tables or as JSON, and writes its pages.
+
+    Args:
+        report: what it has found.
+        output: where the pages go; None for none.
+        json: print one JSON value instead of tables.
+        quiet: leave out the notes, and where the pages are.
+        notes: said on stderr; None for those of the report, unless `quiet`.
+    """
+    if json:
+        terminal.print_json(report.to_json())
+    else:
+        for grid in report.grids:
+            terminal.print_table(**vars(grid))
+    console = terminal.console(stderr=True)
+    if notes is None:
+        notes = [] if quiet else report.notes
+    for note in notes:
+        console.print(note)
+    if output is not None:
+        page = report.write(output)
+        if not quiet:
+            console.print(f"report: {page}", style="green")
+
+
+def print_summary(summary: ScoringSummary, *, quiet: bool, what: str, shows_rows: bool = False) -> None:
     """Prints what a scoring run did, and exits with 1 if no caption has a score.
 
     Args:
@@ -36,9 +63,17 @@ def report_scores(summary: ScoringSummary, *, quiet: bool, what: str, shows_rows
     if summary.already_done:
         print_done(summary.output, "input and settings", "scored")
     if not quiet:
-        _print_summary(console, summary, what)
-    elif summary.errors:
-        console.print(_error_lines(summary), style="yellow")
+        columns = ", ".join(f"{role} = {column}" for role, column in summary.columns.items() if column)
+        line = f"columns read: {columns}; {summary.rows} rows"
+        if summary.columns.get("image") and summary.image_root is not None:
+            line += f"; image paths start at {os.path.abspath(summary.output.parent / summary.image_root)}"
+        console.print(line)
+        _print_distributions(summary)
+    for kind, count in summary.errors.items():
+        console.print(f"{count} not scored ({kind}); the first is {summary.examples[kind]}", style="yellow")
+    if not quiet:
+        _print_remarks(summary)
+        console.print(f"{_work_done(summary, what)} -> {summary.output}", style="green")
     if not summary.scored:
         console.print("error: no caption could be scored", style="red")
         raise typer.Exit(1)
@@ -52,45 +87,6 @@ def print_done(output: Path, same: str, work: str) -> None:
     )
 
 
-def report_figures(
-    figures: Any,
-    grids: Iterable[Grid],
-    notes: Iterable[str],
-    write: Callable[[], Path] | None,
-    *,
-    json: bool,
-    quiet: bool,
-) -> None:
-    """Prints what a command has found, as tables or as JSON, and leaves its pages.
-
-    Args:
-        figures: for JSON.
-        grids: the tables.
-        notes: said on stderr.
-        write: writes the pages, and gives the path of the first; None for no pages.
-        json: print `figures` instead of tables.
-        quiet: do not say where the pages are.
-    """
-    if json:
-        terminal.print_json(figures)
-    else:
-        for grid in grids:
-            terminal.print_table(**vars(grid))
-    console = terminal.console(stderr=True)
-    for note in notes:
-        console.print(note)
-    if write is not None:
-        page = write()
-        if not quiet:
-            console.print(f"report: {page}", style="green")
-
-
-def _error_lines(summary: ScoringSummary) -> str:
-    return "\n".join(
-        f"{count} not scored ({kind}); the first is {summary.examples[kind]}" for kind, count in summary.errors.items()
-    )
-
-
 def _print_rows(summary: ScoringSummary) -> None:
     """The first rows of the output: image, caption and numbers; of a list of candidates the best."""
     from itertools import islice
@@ -99,10 +95,9 @@ def _print_rows(summary: ScoringSummary) -> None:
     from reward.scoring.readers import open_source
 
     source = open_source(summary.output)
-    images = [summary.columns.get("image"), *column_names("image")]
-    image = next((name for name in images if name in source.columns), None)
+    image_names = [name for name in (summary.columns.get("image"), *column_names("image")) if name in source.columns]
     caption = "best" if "best" in source.columns else summary.columns["candidate"]
-    heads = [name for name in (image, caption) if name is not None]
+    heads = [name for name in (*image_names[:1], caption) if name is not None]
     for name in source.columns:
         if name.endswith(tuple(summary.distributions)) or name == "rewards":
             heads.append(name)
@@ -110,7 +105,9 @@ def _print_rows(summary: ScoringSummary) -> None:
     records = [row for row in islice(source.rows(columns), _ROWS_SHOWN) if isinstance(row, dict)]
     if any(row.get("error") for row in records):
         heads = columns
-    rows = [tuple(_in_short(row.get(name)) for name in heads) for row in records]
+    rows = []
+    for record in records:
+        rows.append([_in_short(record.get(head)) for head in heads])
     title = summary.output.name
     count = summary.rows if summary.selected is None else summary.selected
     if count > len(rows):
@@ -130,20 +127,19 @@ def _in_short(cell: Any) -> str:
     return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
 
 
-def _print_summary(console: Any, summary: ScoringSummary, what: str) -> None:
-    columns = ", ".join(f"{role} = {column}" for role, column in summary.columns.items() if column)
-    line = f"columns read: {columns}; {summary.rows} rows"
-    if summary.columns.get("image") and summary.image_root is not None:
-        line += f"; image paths start at {os.path.abspath(summary.output.parent / summary.image_root)}"
-    console.print(line)
-    heads, rows = ("", "mean", "std", "min", "max"), []
+def _print_distributions(summary: ScoringSummary) -> None:
+    rows = []
     for name, spread in summary.distributions.items():
         numbers = (spread.mean, spread.std, spread.min, spread.max)
-        rows.append((name, *(f"{number:.4g}" for number in numbers)))
+        rows.append([name, *(f"{number:.4g}" for number in numbers)])
     if rows:
+        heads = ("", "mean", "std", "min", "max")
         terminal.print_table(heads, rows, title=f"{summary.captions} captions", stderr=True)
-    if summary.errors:
-        console.print(_error_lines(summary), style="yellow")
+
+
+def _print_remarks(summary: ScoringSummary) -> None:
+    """What a reader must know of the scores."""
+    console = terminal.console(stderr=True)
     if 1 < summary.groups == summary.rows:
         console.print(
             f"no two rows share a value of {summary.columns['group']}, so that nothing was compared; name the column "
@@ -161,6 +157,10 @@ def _print_summary(console: Any, summary: ScoringSummary, what: str) -> None:
         console.print(f"distinct among the candidates of a row: {summary.distinct} of {summary.captions}")
     if summary.selected is not None:
         console.print(f"{summary.selected} of {summary.rows} rows were selected and written")
+
+
+def _work_done(summary: ScoringSummary, what: str) -> str:
+    """How many rows were scored, by what, and how fast."""
     line = f"{what} {summary.rows} rows"
     if summary.groups:
         line += f" in {summary.groups} groups"
@@ -175,7 +175,7 @@ def _print_summary(console: Any, summary: ScoringSummary, what: str) -> None:
     metrics = [_metric_label(metric, checkpoint) for metric, checkpoint in summary.checkpoints.items()]
     if metrics:
         line += f", metric {', '.join(metrics)}"
-    console.print(f"{line} -> {summary.output}", style="green")
+    return line
 
 
 def _metric_label(metric: str, checkpoint: str | None) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from reward.cli import options, terminal
+from reward.errors import OutputError
 
 
 def report(
@@ -50,21 +51,25 @@ def report(
     It reads what `score`, `rerank` and `caption` wrote. All columns of floating-point numbers are shown; --by names the
     main one. The page needs no other file and no network.
     """
-    from reward.metaeval.scored import write_scored_report
+    from reward.report.scored_data import read_scored
+    from reward.report.scores import scores_report
+    from reward.scoring.writers import check_output_name
 
-    *remarks, done = write_scored_report(
+    check_output_name(output, ".html")
+    if output.exists() and not run.overwrite:
+        raise OutputError(f"{output} is there already; give another --output, or replace it with --overwrite")
+    data = read_scored(
         scored,
-        output,
-        command=terminal.command_line(),
-        overwrite=run.overwrite,
         by=by,
         examples=examples,
         candidate_column=candidate_column,
         image_column=image_column,
         image_root=image_root,
     )
+    page = scores_report(data, command=terminal.command_line())
+    page.write(output)
     if not run.quiet:
         console = terminal.console(stderr=True)
-        for line in remarks:
+        for line in page.warnings:
             console.print(line, style="yellow")
-        console.print(done, style="green")
+        console.print(f"report on {data.rows:,} rows -> {output}", style="green")
