@@ -137,7 +137,7 @@ def main():
                     rows = round(options.seconds * min(rate, group * before) / group) * group
                     write_rows(data, rows=rows, group=group, size=(width, height))
                     began = time.perf_counter()
-                    score_dataset(data, scorer, Path(folder) / "out.parquet", overwrite=True)
+                    score_dataset(data, scorer, Path(folder) / "out.parquet", overwrite=True, drop_images=True)
                     found = rows / (time.perf_counter() - began)
                     host = group * (before + prepared_a_second(jpegs, scorer, options.seconds / 6)) / 2
                     share = 100 * found / min(rate, host)
