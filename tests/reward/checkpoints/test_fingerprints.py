@@ -21,7 +21,7 @@ from reward.checkpoints.fingerprints import fingerprint_file, fingerprint_source
 from reward.judges import ScriptedJudge
 from reward.metrics.options import metric_options
 from reward.scoring.several import Metrics
-from tests.toys.small_clip import small_clip
+from tests.toys.toy_clips import small_clip
 
 
 def test_a_large_file_is_hashed_wholly_and_once(tmp_path, monkeypatch):

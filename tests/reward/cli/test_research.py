@@ -23,7 +23,7 @@ from tests.reward.cli import research_files
 from tests.reward.cli.conftest import Run
 from tests.toys.loopback_http import serving
 from tests.toys.loopback_hub import LoopbackHub, loopback_hub
-from tests.toys.rating_judges import strict_llava
+from tests.toys.toy_judges import strict_llava
 
 pytestmark = pytest.mark.slow
 

@@ -26,8 +26,7 @@ from reward.errors import InvalidSampleError
 from reward.judges import Answer, ScriptedJudge
 from tests.toys import trainer_call
 from tests.toys.toy_scorer import ToyScorer
-from tests.toys.trainer_call import RED
-from tests.toys.trainer_log import TrainerLog
+from tests.toys.trainer import RED, TrainerLog
 
 
 def top_mark(question):

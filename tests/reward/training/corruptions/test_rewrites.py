@@ -16,8 +16,8 @@ from reward.scenes.pairs import CATEGORIES
 from reward.training.corruptions.prompts import RewritePrompts, load_prompts
 from reward.training.corruptions.rewrites import read_answer, rewrite_captions
 from reward.training.corruptions.sampler import Negative
+from tests.toys.toy_captioners import text_sizes
 from tests.toys.toy_judges import RecordingJudge, byte_tokenizer
-from tests.toys.toy_models import text_sizes
 
 CAPTIONS = [f"There are {number} red stars on the left." for number in range(40)]
 
