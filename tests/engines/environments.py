@@ -28,7 +28,6 @@ ENGINES = {
     "ray_cluster": None,
     "object_store": None,
     "service": None,
-    "balancer": None,  # nginx and HAProxy, by the system's packages
 }
 
 

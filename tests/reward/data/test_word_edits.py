@@ -25,7 +25,7 @@ def bag(text):
 
 
 @given(captions, seeds)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_shuffled_words_and_sentences_are_the_same_words_in_another_order(text, seed):
     sentences = shuffle_sentences(text, random.Random(seed))
     assert sentences is None or (sentences != text and bag(sentences) == bag(text))
@@ -41,7 +41,7 @@ def test_shuffled_words_and_sentences_are_the_same_words_in_another_order(text, 
 
 
 @given(captions, seeds, st.sampled_from(PARTS))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_repeating_only_adds_copies_of_words_of_that_part(text, seed, part):
     repeated = repeat_words(text, random.Random(seed), part)
     assert repeated == repeat_words(text, random.Random(seed), part)
@@ -55,7 +55,7 @@ def test_repeating_only_adds_copies_of_words_of_that_part(text, seed, part):
 
 
 @given(st.text())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_nothing_of_a_text_is_lost(text):
     assert join(split_words(text)) == text
     assert "".join(body + space for body, space in split_sentences(text)) == text
