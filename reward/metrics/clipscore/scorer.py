@@ -18,7 +18,7 @@ from reward.backbones.clip_loading import load_clip, load_shipped_clip
 from reward.backbones.pretrained import parse_dtype, usable_device
 from reward.checkpoints.caches import TensorCache
 from reward.checkpoints.code import fingerprint_code
-from reward.checkpoints.fingerprints import fingerprint_network, fingerprint_source
+from reward.checkpoints.fingerprints import fingerprint_checkpoint, fingerprint_network
 from reward.checkpoints.folders import CONFIG_FILE, named_metric, read_config, save_checkpoint
 from reward.errors import CheckpointError, ConfigError
 from reward.metrics.base import MetricSpec
@@ -138,7 +138,7 @@ class ClipScorer(NetworkScorer):
         """
         # What an embedding depends on beside the weights; the network's text says with which activation it computes.
         network = (self.model.preprocess_cfg, repr(self.model))
-        facts = (fingerprint_code(__name__), "unit length", fingerprint_source(self.source), *network)
+        facts = (fingerprint_code(__name__), "unit length", fingerprint_checkpoint(self.source), *network)
         fingerprint = fingerprint_network(self.model, *facts, self.model.device.type)
         self.caches = {"images": TensorCache(folder, "images", fingerprint, size=size)}
 
