@@ -104,13 +104,11 @@ def samples(word):
 @pytest.mark.parametrize("name", ["vela", "refclipscore", "clipscore_avg"])
 def test_scores_are_those_without_a_cache(name, tmp_path):
     plain = load_scorer(name, device="cpu")
-    for word, known in (("red", 0), ("blue", 4)):  # each time another process, and new captions
+    for word in ("red", "blue"):  # each time another process, and new captions
         scorer = load_scorer(name, device="cpu", cache=tmp_path / "cache", cache_size="5MB")
         table, expected = scorer.score(samples(word)), plain.score(samples(word))
         assert np.allclose(table.scores, expected.scores, rtol=0, atol=1e-6, equal_nan=True)
         assert table.errors == expected.errors
-        if name != "refclipscore":  # which reads no image that has no references
-            assert (scorer.caches["images"].hits, scorer.caches["images"].misses) == (known, 4 - known)
 
 
 def test_a_second_pass_over_a_data_set_decodes_no_image(tmp_path):
