@@ -8,12 +8,13 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic.dataclasses import dataclass
 from typing_extensions import Self
 
+from reward.data.settings import STRICT, Settings
 from reward.errors import ConfigError
 
 
@@ -38,39 +39,8 @@ AtLeast0 = Annotated[int, Field(ge=0)]
 AtLeast1 = Annotated[int, Field(ge=1)]
 
 
-# Only values of a field's type are taken: pydantic alone would make 1 of true, and 4 of "4".
-_STRICT = ConfigDict(strict=True, allow_inf_nan=False, extra="forbid")
-
-
-class _ConfigClass(type):
-    # pydantic raises in `__init__`, which it writes itself, and takes our errors there for its own.
-    def __call__(cls, *args: Any, **values: Any) -> Any:
-        try:
-            return super().__call__(*args, **values)
-        except ValidationError as error:
-            raise _config_error(error) from None
-
-
-def _config_error(error: ValidationError) -> ConfigError:
-    """The first of pydantic's errors in a sentence of ours."""
-    first = error.errors(include_url=False)[0]
-    cause = first.get("ctx", {}).get("error")
-    if isinstance(cause, ConfigError):
-        return cause
-    name = ".".join(map(str, first["loc"]))
-    if first["type"] == "unexpected_keyword_argument":
-        names = ", ".join(sorted(field.name for field in dataclasses.fields(TrainingConfig)))
-        return ConfigError(f"training config: unknown setting {name}; known: {names}")
-    value = first["input"]
-    rule = re.sub(r"^(\w+ should|Value error,)", "must", first["msg"])
-    hint = ""
-    if first["type"] == "float_type" and isinstance(value, str):
-        hint = "; YAML reads 1e-4 as text, write 1.0e-4"
-    return ConfigError(f"training config: {name} {rule}, got {value!r:.200}{hint}")
-
-
-@dataclass(frozen=True, config=_STRICT)
-class TrainingConfig(metaclass=_ConfigClass):
+@dataclass(frozen=True, config=STRICT)
+class TrainingConfig(Settings):
     """Settings of one training run.
 
     Args:
@@ -117,6 +87,8 @@ class TrainingConfig(metaclass=_ConfigClass):
         ...
         reward.errors.ConfigError: training config: epochs must be greater than or equal to 1, got 0
     """
+
+    place: ClassVar[str] = "training config: "
 
     model: dict[str, Any] = Field(default_factory=dict)
     stages: dict[str, dict[str, Any]] = Field(default_factory=dict)
