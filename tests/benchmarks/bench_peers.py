@@ -4,6 +4,8 @@ Both sides take turns, and the fastest run of each counts. A package that is not
 `pip install bert-score torchmetrics "capreward[ngrams]"`. Networks are loaded, METEOR's programs started before.
 """
 
+from __future__ import annotations
+
 import argparse
 import importlib.util
 import random
@@ -46,8 +48,8 @@ class Pair(NamedTuple):
     samples: Sequence[CaptionSample]
     theirs: Callable[[], Any]
     ours: Callable[[], Any]
-    scale = 1.0
-    split = None
+    scale: float = 1.0
+    split: Callable[[], None] | None = None
 
 
 def sentences(texts):
