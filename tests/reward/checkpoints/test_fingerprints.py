@@ -167,7 +167,7 @@ LONG = "x" * 300  # of which the text of a pattern shows the beginning
     ("one", "other"),
     [
         (np.arange(3), np.arange(4)),
-        (torch.arange(9.0), torch.arange(9.0).flip(0)),  # the same values in other places
+        (torch.arange(9).double(), torch.arange(9).double().flip(0)),  # the same values in other places
         ([re.compile(LONG + "a")], [re.compile(LONG + "b")]),
         ({"a": [1, [2]]}, {"a": [1, [3]]}),
         ({1, 2}, {1, 3}),

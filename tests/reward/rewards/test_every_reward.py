@@ -24,7 +24,7 @@ from reward import (
 )
 from reward.errors import InvalidSampleError
 from reward.judges import Answer, ScriptedJudge
-from tests.toys import trainer_call
+from tests.toys import trainer
 from tests.toys.toy_scorer import ToyScorer
 from tests.toys.trainer import RED, TrainerLog
 
@@ -57,7 +57,7 @@ BLIND = {
 
 
 def call(reward, completions, **columns):
-    given = trainer_call.call(reward, completions, **columns)
+    given = trainer.call(reward, completions, **columns)
     return asyncio.run(given) if inspect.iscoroutine(given) else given
 
 
