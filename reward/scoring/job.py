@@ -210,7 +210,8 @@ def decoded_chunks(
     Args:
         blocks: rows with images as the data have them; consumed in another thread.
         reader: opens one image; may raise ImageError.
-        rows: of a chunk, which has fewer at the end of a block, and where its images take `CHUNK_BYTES`.
+        rows: of a chunk; the first has `FIRST_ROWS` at most. One is shorter at the end of a block, and where its images
+            take `CHUNK_BYTES`.
 
     Raises:
         Exception: whatever `blocks` or `reader` raised, except ImageError.
@@ -237,14 +238,17 @@ def decoded_chunks(
 def _chunks(
     blocks: Iterable[Iterable[RowTask]], reader: PictureReader, rows: int
 ) -> Generator[tuple[list[RowTask], int], None, None]:
+    # Large pictures take long: the scorer starts with a few of them, and does not wait for a whole chunk.
+    most = min(FIRST_ROWS, rows)
     with ThreadPoolExecutor(THREADS, thread_name_prefix="decode") as pool:
         for block in blocks:
             chunk, full = _Chunk(reader, pool), None
             for task in block:
-                if len(chunk.tasks) >= rows or chunk.bytes >= CHUNK_BYTES:
+                if len(chunk.tasks) >= most or chunk.bytes >= CHUNK_BYTES:
                     if full is not None:
                         yield full.decoded()
                     chunk, full = _Chunk(reader, pool), chunk
+                    most = rows
                 chunk.add(task)
                 # While the last images of a full chunk are waited for, the threads have some of the next one.
                 has_work = len(chunk.images) >= IMAGES_AHEAD or not reader.is_needed
