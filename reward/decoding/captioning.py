@@ -26,8 +26,7 @@ from reward.judges.chat import Sampled
 from reward.registry import MetricSource
 from reward.scoring.dataset import rerank_dataset
 from reward.scoring.kept import Kept
-from reward.scoring.progress import progress_bar
-from reward.scoring.runs import OtherRunError, ResumableRun
+from reward.scoring.runs import OtherRunError, ResumableRun, progress_bar
 from reward.scoring.several import Metrics
 from reward.scoring.writers import check_output_name, json_line, write_atomically
 

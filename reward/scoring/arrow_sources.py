@@ -88,7 +88,7 @@ class ParquetSource(ArrowSource):
         self._groups: list[tuple[Path | str, int, int, int]] = []  # file, number, rows, and rows at a time
         schemas: list[pa.Schema] = []
         for path in files:
-            file = _opened(path)  # only while it is read
+            file = parquet_file(path)  # only while it is read
             check_names(file.schema_arrow.names, path)
             schemas.append(file.schema_arrow)
             if odd := sorted(set(schemas[-1].names) ^ set(schemas[0].names)):
@@ -124,7 +124,7 @@ class ParquetSource(ArrowSource):
                 start -= rows
                 continue
             if file is None or path != file_path:
-                file, file_path = _opened(path), path
+                file, file_path = parquet_file(path), path
             with _data_errors(f"{path} is damaged"):
                 for batch in file.iter_batches(rows_at_a_time, row_groups=[group], columns=names):
                     if start < batch.num_rows:
@@ -159,7 +159,8 @@ class DatasetSource(ArrowSource):
         return iter(rows.iter(_rows_at_a_time(self.dataset.data.nbytes, self.dataset.data.num_rows)))
 
 
-def _opened(path: Path | str) -> pq.ParquetFile:
+def parquet_file(path: Path | str) -> pq.ParquetFile:
+    """A Parquet file, of which the footer is read. Raises DataError."""
     import pyarrow.parquet as pq
 
     with _data_errors(f"{path} cannot be read as Parquet"):

@@ -41,6 +41,8 @@ class FileRun:
         columns: arguments of `find_columns`.
         is_ranked: whether candidates compete.
         selection: which rows are written.
+        records: for a part of a larger data set, of which all images may be missing in `image_root`: the folder of
+            `<output>.partial` and `<output>.summary.json`. None is that of the output.
         others: see `score_dataset`.
     """
 
@@ -200,7 +202,7 @@ class FileRun:
             stack.enter_context(left_out_of_garbage_collection())
             advance = None
             if progress:
-                from reward.scoring.progress import progress_bar
+                from reward.scoring.runs import progress_bar
 
                 advance = stack.enter_context(progress_bar(True, done=_count_rows(parts), total=total))
             for step in work(missing):

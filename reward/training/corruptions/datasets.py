@@ -27,7 +27,7 @@ from reward.data.word_edits import corrupt_words
 from reward.errors import ConfigError, DataError, ImageError, InvalidSampleError, OutputError
 from reward.scoring.image_root import image_root
 from reward.scoring.kept import Kept
-from reward.scoring.progress import progress_bar
+from reward.scoring.runs import progress_bar
 from reward.scoring.sources import BadRow, Source
 from reward.scoring.writers import check_output_name, write_atomically
 from reward.training.corruptions.prompts import RewritePrompts, load_prompts
