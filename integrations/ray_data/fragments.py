@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 from reward.errors import DataError
 from reward.scoring.arrow_sources import ParquetSource, parquet_file
 from reward.scoring.readers import files_of_pattern, kind_of, refuse_address_of_data
-from reward.scoring.sources import JsonLinesSource, Source, json_rows, opened
+from reward.scoring.row_sources import JsonLinesSource, json_rows, opened
+from reward.scoring.sources import Source
 from reward.scoring.tar_source import TarSource, tar_rows, without_image
 
 if TYPE_CHECKING:

@@ -111,7 +111,7 @@ def score_files(
         inputs, types = split_parquet(files, part_rows)
     else:
         inputs, types = files, sample_types(files)
-    columns = {"candidate": candidate_column, "image": image_column, "references": references_column}
+    columns: dict[str, Any] = {"candidate": candidate_column, "image": image_column, "references": references_column}
     columns |= {"context": context_columns, "strip_thinking": strip_thinking}
     settings = {"image_root": image_root, "prefix": prefix, "drop_images": drop_images}
     identity = [metrics.identity, columns, settings, part_rows, types.to_string()]

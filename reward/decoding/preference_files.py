@@ -18,10 +18,9 @@ from reward.decoding.preferences import ImageCandidates, Preferences
 from reward.errors import DataError, ImageError, InvalidSampleError, OutputError
 from reward.registry import metric_spec
 from reward.scoring.columns import ColumnPlan, find_columns
-from reward.scoring.image_root import image_identity
-from reward.scoring.image_root import image_root as find_root
 from reward.scoring.readers import open_source
-from reward.scoring.sources import BadRow
+from reward.scoring.sources import BadRow, image_identity
+from reward.scoring.sources import image_root as find_root
 from reward.scoring.summary import summary_beside
 from reward.scoring.writers import check_output_name, json_line, write_atomically
 

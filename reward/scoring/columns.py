@@ -26,8 +26,7 @@ from reward.data.samples import (
 )
 from reward.errors import DataError, InvalidSampleError
 from reward.metrics.base import MetricSpec
-from reward.scoring.image_root import image_identity, path_in
-from reward.scoring.sources import BadRow, Source
+from reward.scoring.sources import BadRow, Source, image_identity, path_in
 
 Problem: TypeAlias = "tuple[str, str]"  # its kind, and the message
 

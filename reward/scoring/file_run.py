@@ -20,14 +20,13 @@ from reward.data.samples import find_column, one_image, read_references
 from reward.errors import InvalidSampleError, OutputError
 from reward.metrics.base import image_documents
 from reward.scoring.columns import find_columns
-from reward.scoring.image_root import image_identity
-from reward.scoring.image_root import image_root as find_root
 from reward.scoring.job import Job
 from reward.scoring.readers import open_source
 from reward.scoring.results import fill_rewards, ranks, reads_images
 from reward.scoring.runs import PartFolder, ResumableRun, ScoringInterrupted, left_out_of_garbage_collection, rows_of
 from reward.scoring.several import Metrics
-from reward.scoring.sources import BadRow
+from reward.scoring.sources import BadRow, image_identity
+from reward.scoring.sources import image_root as find_root
 from reward.scoring.summary import ScoringSummary, Selection, SummaryBuilder
 from reward.scoring.writers import check_output, write_atomically, write_rows
 
