@@ -194,8 +194,10 @@ class FileRun:
                 work = stack.enter_context(processes(self.devices, job))
                 missing = _blocks(missing, job.part_rows)
             else:
-                corpus = image_documents(self._images_with_references())
-                work = replace(job, metrics=self.metrics.load().fit(corpus)).work
+                metrics = self.metrics.load()
+                if metrics.needs_corpus:
+                    metrics = metrics.fit(image_documents(self._images_with_references()))
+                work = replace(job, metrics=metrics).work
             # The models are loaded now: the rate counts from here.
             start = time.perf_counter()
             stack.enter_context(left_out_of_garbage_collection())

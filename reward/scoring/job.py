@@ -95,10 +95,13 @@ class Job:
                     del chunk[:most]
                     summary = SummaryBuilder()
                     built = columns.build(tasks, self.batch_size, summary)
-                    stamps, groups = [task.stamp for task in tasks], [task.group for task in tasks]
+                    part = Part(columns.types, built, vars(summary), [], [])
+                    for task in tasks:
+                        part.stamps.append(task.stamp)
+                        part.groups.append(task.group)
                     name = part_name(tasks)
-                    put_part(self.folder, name, Part(columns.types, built, vars(summary), stamps, groups))
-                    failed = sum(error is not None for error in built[f"{self.prefix}error"])
+                    put_part(self.folder, name, part)
+                    failed = len(tasks) - built[f"{self.prefix}error"].count(None)
                     # A kill costs the part that is being scored, so the next one is as long as a minute allows.
                     seconds = max(time.perf_counter() - start, 1e-6)
                     most = 1 + int(PART_SECONDS * len(tasks) / seconds)
@@ -136,17 +139,25 @@ class PictureReader:
 
     def __init__(self, metrics: Metrics, root: str | os.PathLike[str]) -> None:
         self.root = os.fspath(root)
-        self.scorers = [scorer for scorer in metrics.parts if isinstance(scorer, CaptionScorer)]
-        readers = [scorer for scorer in metrics.parts if reads_images(scorer)]
-        self.is_needed = bool(readers)
-        networks = [scorer for scorer in readers if isinstance(scorer, CaptionScorer) and scorer.decodes_images]
-        caches = [network.caches["images"] for network in networks if "images" in network.caches]
+        self.scorers: list[CaptionScorer] = []
+        self.networks: list[CaptionScorer] = []
+        self.caches: list[Any] = []
+        readers = 0
+        for scorer in metrics.parts:
+            is_reader, is_network = reads_images(scorer), isinstance(scorer, CaptionScorer)
+            readers += is_reader
+            if is_network:
+                self.scorers.append(scorer)
+            if is_network and is_reader and scorer.decodes_images:
+                self.networks.append(scorer)
+                if "images" in scorer.caches:
+                    self.caches.append(scorer.caches["images"])
+        self.is_needed = readers > 0
         # Pixels are prepared if all metrics take them so, and an image that all have in their caches stays encoded.
-        if len(networks) < len(readers):
-            networks = []
-        if len(caches) < len(readers):
-            caches = []
-        self.networks, self.caches = networks, caches
+        if len(self.networks) < readers:
+            self.networks = []
+        if len(self.caches) < readers:
+            self.caches = []
         self.pins = any(map(is_on_gpu, self.networks))
 
     def __call__(self, image: Any) -> Image.Image | KeyedImage:
@@ -305,8 +316,11 @@ class _Chunk:
                 task.image = images.get(task.image_key)
                 task.image_problem = problems.get(task.image_key)
         self._reader.read_ahead(self.tasks)
-        is_encoded = [isinstance(getattr(image, "image", None), bytes) for image in images.values()]
-        return self.tasks, is_encoded.count(False)
+        decoded = len(images)
+        for image in images.values():
+            if isinstance(getattr(image, "image", None), bytes):
+                decoded -= 1
+        return self.tasks, decoded
 
 
 def _size(future: Future[Any]) -> int:

@@ -2,8 +2,8 @@
 
 CSV is read as any program writes it, and TSV, in which a quote is a character like any other. Every cell is the text
 that was written: `1.10`, `NA` and `True` are no number, no gap and no truth before somebody needs them as such.
-Python's csv module finds the rows: pyarrow and pandas take all up to the end of the file for one field where a quote is not
-closed, and lose the place of a bad row.
+Python's csv module finds the rows: pyarrow and pandas take all up to the end of the file for one field where a quote is
+not closed, and lose the place of a bad row.
 """
 
 from __future__ import annotations
