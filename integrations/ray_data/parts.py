@@ -183,6 +183,7 @@ def _cluster(address: str | None) -> Iterator[dict[str, float]]:
         ray.init(address, logging_level="ERROR", log_to_driver=False, **options)
     except Exception as error:  # Ray raises plain exceptions, as when a busy machine takes too long to start it
         raise ConfigError(f"no Ray cluster can be reached at {address}: {error}"[:500]) from error
+    # The driver may live on, as in a notebook: a cluster of this run alone is not left behind.
     try:
         yield ray.cluster_resources()
     finally:

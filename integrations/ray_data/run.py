@@ -124,6 +124,7 @@ def score_files(
                 f"{folder} holds {path.name} of a run that differs from this one in its metric, checkpoint, settings "
                 "or columns. Start afresh with --overwrite (overwrite=True), or choose another output."
             )
+    # A part that stays is looked at by who would make it: its file or its pictures may be others than its name says.
     for path, part in written.items():
         if overwrite or part not in fragments:
             shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -228,6 +228,7 @@ def decoded_chunks(
         Exception: whatever `blocks` or `reader` raised, except ImageError.
     """
     stop, turn = threading.Event(), threading.Lock()
+    # A generator cannot be closed while it runs in the other thread: the rows end instead, and so does the generator.
     chunks = _chunks((takewhile(lambda _: not stop.is_set(), block) for block in blocks), reader, rows)
 
     def next_chunk() -> tuple[list[RowTask], int] | None:
@@ -252,6 +253,7 @@ def _chunks(
     # Large pictures take long: the scorer starts with a few of them, and does not wait for a whole chunk.
     most = min(FIRST_ROWS, rows)
     with ThreadPoolExecutor(THREADS, thread_name_prefix="decode") as pool:
+        # One chunk is full and waits for its last images; the next one has begun, so that no thread is idle meanwhile.
         for block in blocks:
             chunk, full = _Chunk(reader, pool), None
             for task in block:

@@ -320,6 +320,7 @@ class PartFolder:
             yield part
 
     def _read(self, name: str) -> Part | None:
+        # A part that was cut or changed on the disk is as if it were not there: its rows are scored again.
         try:
             return Part(**json.loads(gzip.decompress((self.path / name).read_bytes())))
         except (OSError, EOFError, zlib.error, ValueError, TypeError):

@@ -85,9 +85,11 @@ class Shards(Source):
     def __init__(self, sources: Sequence[Source], *, name: str, folder: Path) -> None:
         self.sources, self.name, self.folder = sources, name, folder
         self.columns = _united(source.columns for source in sources)
-        self.num_rows = sum(source.num_rows for source in sources)
-        self.is_csv = any(source.is_csv for source in sources)
-        self.is_indexed = all(source.is_indexed for source in sources)
+        self.num_rows = 0
+        for source in sources:
+            self.num_rows += source.num_rows
+            self.is_csv |= source.is_csv
+            self.is_indexed &= source.is_indexed
 
     @property
     def record_columns(self) -> list[str]:
