@@ -117,6 +117,7 @@ class ColumnPlan:
             texts.append(row.get(self.references))
         for _, column in self.context:
             texts.append(row.get(column))
+        # By the name a part knows its rows again: whatever is read of a row is in it, and nothing else is.
         task.name = repr([texts, written_image, task.stamp])
         try:
             self._read_captions(task, row)

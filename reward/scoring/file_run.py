@@ -248,6 +248,7 @@ class FileRun:
         if self.selects:
             is_selected = self.selection.rows(self._numbers(folder, parts, rewards), self._identities())
 
+        # The parts of a large run do not fit into memory: they are read one by one while the output is written.
         def values() -> Iterator[tuple[Any, ...]]:
             for part in folder.parts(parts):
                 summary.add_record(part.record)

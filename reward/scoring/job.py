@@ -113,6 +113,7 @@ class Job:
 @contextmanager
 def _answers_kept(metrics: Metrics, path: Path) -> Iterator[None]:
     """Has the judges that are asked keep their answers in a file, unless they keep them elsewhere."""
+    # An answer may have cost money: after a kill, no question of the part that was under way is asked again.
     judges: list[Any] = []
     for scorer in metrics.parts:
         for judge in getattr(scorer, "judges", ()):

@@ -163,6 +163,8 @@ class AddedColumns:
         """{name of an aspect or a reward: (N,)} of N captions; a reward may be -inf, see `fill_rewards`."""
         columns: list[np.ndarray] = []
         rewards: list[np.ndarray] = []
+        # The lowest reward of a metric without a bound is known once all rows are scored: a caption without a word has
+        # -inf until then.
         for scorer, table, weights in zip(self.metrics.parts, tables, self._weights, strict=True):
             columns.extend(table.scores.T)
             rewards.append(

@@ -200,6 +200,8 @@ def image_root(
         folders.insert(0, source.folder / scored_from)
     if column is None:
         return folders[0]
+    # One folder for all rows: were it chosen row by row, a row whose picture is missing would take that of another
+    # data set, if it has the same name.
     working_folder = Path()
     is_here = False  # whether the first image that is missing elsewhere, or a later one, is in the working folder
     missing: str | None = None
