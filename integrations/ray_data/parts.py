@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from integrations.ray_data.fragments import Fragment
 from reward.errors import CapRewardError, ConfigError, DataError, OutputError, WorkerError, first_line
-from reward.scoring.batch_scorer import check_corpus
+from reward.scoring.batch_scorer import LoadedOnce
 from reward.scoring.file_run import FileRun
 from reward.scoring.several import Metrics
 from reward.scoring.summary import ScoringSummary, Selection
@@ -23,23 +23,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 RECORDS = "_records"  # a folder in the output's: readers of Parquet leave out names that begin with "_"
-
-
-class LoadedOnce(Metrics):
-    """Metrics that are loaded for the first fragment that needs them, and kept for all others."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        super().__init__(metrics.parts, metrics.weights, metrics.options)
-        self.made_for = metrics.made_for
-        self._loaded: Metrics | None = None
-
-    def load(self, **options: Any) -> Metrics:
-        # Files of a checkpoint that change during a run would mix the scores of two checkpoints in its parts.
-        self.stay()
-        if self._loaded is None:
-            self._loaded = super().load(**options)
-            check_corpus(self._loaded)
-        return self._loaded
 
 
 @dataclass
@@ -63,6 +46,7 @@ class PartScorer:
     run: str
 
     def __post_init__(self) -> None:
+        # Files of a checkpoint that change during a run would mix the scores of two checkpoints in its parts.
         self.metrics = LoadedOnce(self.metrics)
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
