@@ -15,8 +15,8 @@ import torch
 from accelerate.utils import gather_object
 from transformers import Trainer, TrainerCallback
 
-from integrations.trl.evaluation_sets import NamesOfSets, check_best_metric
 from integrations.trl.parting import Parting, Values, is_scarce, judge
+from integrations.trl.watched_trainer import NamesOfSets, check_trainer
 from reward.data.chats import completion_text
 from reward.data.images import image_key
 from reward.errors import ConfigError
@@ -26,7 +26,7 @@ from reward.rewards.rating import function_name, is_asynchronous
 logger = logging.getLogger(__name__)
 
 _EXAMPLES = 3  # captions of a warning
-Rows: TypeAlias = "dict[str, dict[str, Any]]"  # {image: its row}, see `RewardMonitor.history`
+CheckRows: TypeAlias = "dict[str, dict[str, Any]]"  # {image: its row}, see `RewardMonitor.history`
 
 
 class RewardMonitor(TrainerCallback):
@@ -76,7 +76,7 @@ class RewardMonitor(TrainerCallback):
     ) -> None:
         if on_parting not in ("warn", "stop"):
             raise ConfigError(f'on_parting must be "warn" or "stop", got {on_parting!r}')
-        _check(trainer, second)
+        check_trainer(trainer, second)
         self.trainer = trainer
         self.second = function_name(second)
         self.on_parting = on_parting
@@ -127,7 +127,9 @@ class RewardMonitor(TrainerCallback):
             self._record(column, values)
             return values
 
-        return call_later if is_asynchronous(function) else call
+        recorded: Any = call_later if is_asynchronous(function) else call
+        recorded.reward = function  # by which rewards find each other
+        return recorded
 
     def _second(self, completions: Sequence[Any], **columns: Any) -> Sequence[float | None]:
         """The second measure as a reward function of the trainer: it answers in evaluations only."""
@@ -222,7 +224,7 @@ class RewardMonitor(TrainerCallback):
                 "too few to compare with other checks; the training goes on"
             )
 
-    def _protect_best_model(self, args: Any, metrics: dict[str, Any], rows: Rows) -> None:
+    def _protect_best_model(self, args: Any, metrics: dict[str, Any], rows: CheckRows) -> None:
         """Gives the figure by which the trainer chooses its best policy the worst value if it is of too few images.
 
         It is a mean over the images that have a value, and over the one that is easiest it may be the highest of all.
@@ -247,7 +249,7 @@ class RewardMonitor(TrainerCallback):
         if is_scarce(images_of_checks[-1], images_of_checks):
             metrics[metric] = -math.inf if args.greater_is_better else math.inf
 
-    def _rows(self, gathered: Sequence[tuple[Any, ...]]) -> Rows:
+    def _rows(self, gathered: Sequence[tuple[Any, ...]]) -> CheckRows:
         """{image: its row}; of several captions of an image, the first, and the means of their rewards."""
         captions: dict[str, str] = {}
         values_of_image: dict[str, list[list[float | None]]] = {}
@@ -324,45 +326,3 @@ class RewardMonitor(TrainerCallback):
 def _mean(values: Sequence[float | None]) -> float | None:
     numbers = [value for value in values if value is not None]
     return sum(numbers) / len(numbers) if numbers else None
-
-
-def _check(trainer: Any, second: Callable[..., Any]) -> None:
-    """Refuses what cannot be watched, and a second measure that is optimised, by itself or as a part of a reward."""
-    if not hasattr(trainer, "reward_funcs") or not hasattr(trainer, "reward_weights"):
-        raise ConfigError(f"the monitor needs a GRPOTrainer or an RLOOTrainer, got {type(trainer).__name__}")
-    if trainer.args.eval_strategy == "no" or not trainer.args.eval_on_start:
-        raise ConfigError(
-            "the monitor watches evaluations: give the trainer an eval_dataset, and its arguments "
-            'eval_strategy="steps", eval_steps, eval_on_start=True and num_generations_eval=1'
-        )
-    if trainer.eval_dataset is trainer.train_dataset:
-        raise ConfigError("eval_dataset is the train_dataset: pass images that are not trained on")
-    check_best_metric(trainer)
-    second_name = function_name(second)
-    for reward, name in zip(trainer.reward_funcs, trainer.reward_func_names, strict=True):
-        if isinstance(reward, torch.nn.Module):
-            raise ConfigError(f"the reward {name} is a model that TRL calls by itself: the monitor takes functions")
-        if second_name == name or any(_is_same(part, second) for part in _parts_of(reward)):
-            raise ConfigError(
-                f"the second measure {second_name!r} is the optimised reward {name!r}, or a part of it: give another "
-                "metric, an oracle or a judge"
-            )
-
-
-def _parts_of(reward: Any) -> list[Any]:
-    """A reward and what it is made of, such as the parts of a `CombinedReward`."""
-    parts = [reward]
-    for part in getattr(reward, "parts", ()):
-        parts += _parts_of(part)
-    if hasattr(reward, "reward"):
-        parts += _parts_of(reward.reward)
-    return parts
-
-
-def _is_same(reward: Any, second: Any) -> bool:
-    """Whether two measures are one function, or one metric with the same checkpoint and weights."""
-    if getattr(reward, "spec", reward) != getattr(second, "spec", second):
-        return False
-    if str(getattr(reward, "source", "")) != str(getattr(second, "source", "")):
-        return False
-    return list(getattr(reward, "weights", ())) == list(getattr(second, "weights", ()))

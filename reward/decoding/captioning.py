@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import time
-import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -17,7 +16,6 @@ from typing import Any
 from reward.data.samples import check_encodable
 from reward.data.written_captions import caption_in
 from reward.decoding.captioners import LocalCaptioner, Sampling, ServerCaptioner
-from reward.decoding.endings import nearly_greedy
 from reward.decoding.photos import ImageRow
 from reward.decoding.selection import distinct_share, rank
 from reward.errors import ConfigError, DataError, InvalidSampleError
@@ -120,7 +118,10 @@ def caption_images(
     output = Path(output)
     sampling = sampling or Sampling()
     check_output_name(output, ".jsonl")
-    _check_choice(n, sampling)
+    if n < 1:
+        raise ConfigError(f"--n (n=) must be at least 1, got {n}")
+    if n > 1 and sampling.temperature == 0:
+        raise ConfigError("--temperature 0 writes the same caption n times: raise it, or take --n 1")
     metrics = Metrics.of(metric, source, weights=weights, **options)
     metrics.check_one_number()
     has_references = any(row.references for row in images)
@@ -277,23 +278,6 @@ def _facts_of_drawing(captioner: ServerCaptioner | LocalCaptioner, n: int, sampl
     elif getattr(captioner, "extra_body", None):
         facts["extra_body"] = captioner.extra_body
     return facts
-
-
-def _check_choice(n: int, sampling: Sampling) -> None:
-    """Refuses settings that leave nothing to choose from, and warns of those that leave little."""
-    if n < 1:
-        raise ConfigError(f"--n (n=) must be at least 1, got {n}")
-    if n == 1:
-        return
-    if sampling.temperature == 0:
-        raise ConfigError("--temperature 0 writes the same caption n times: raise it, or take --n 1")
-    for name, value, better in nearly_greedy(temperature=sampling.temperature, top_p=sampling.top_p):
-        option = name.replace("_", "-")
-        warnings.warn(
-            f"--{option} {value} ({name}=) leaves next to nothing but the likeliest token, so that the {n} captions of "
-            f"an image are alike and there is nothing to choose from: give --{option} {better}",
-            stacklevel=3,
-        )
 
 
 def _open_store(path: Path, run: dict[str, Any], overwrite: bool) -> Kept:

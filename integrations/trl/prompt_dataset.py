@@ -27,7 +27,6 @@ def make_prompt_dataset(
     image_column: str | None = None,
     references_column: str | None = None,
     prompt_column: str | None = None,
-    check_images: bool = True,
 ) -> DatasetT | Dataset:
     """Gives each row a prompt for a vision-language policy, its image or images, and its references.
 
@@ -53,7 +52,6 @@ def make_prompt_dataset(
         references_column: holds a list of reference captions, or one; becomes `references`.
         prompt_column: holds the text that the policy is asked, or messages as for `reward.data.chats.as_prompt`;
             becomes `prompt`. Without an image column, the images are those in its messages.
-        check_images: False saves the time in which each image is decoded to find broken ones.
 
     Returns:
         The data set (of a list or a DataFrame, a `Dataset`) with the columns `prompt`, `image` or `images` and, if
@@ -79,7 +77,7 @@ def make_prompt_dataset(
         raise InvalidSampleError("give either prompt or prompt_column")
     if isinstance(dataset, dict):
         options: dict[str, Any] = {"image_column": image_column, "references_column": references_column}
-        options |= {"system": system, "prompt_column": prompt_column, "check_images": check_images}
+        options |= {"system": system, "prompt_column": prompt_column}
         splits = {split: make_prompt_dataset(part, prompt, **options) for split, part in dataset.items()}
         return type(dataset)(splits)
     if not isinstance(dataset, (Dataset, IterableDataset)):
@@ -118,7 +116,7 @@ def make_prompt_dataset(
         prompt_needs = [prompt_column]
     elif callable(prompt):
         prompt_needs = [name for name in columns if name != image]
-    rows = PromptRows(new_names, image, references, read_prompt, prompt_needs, check_images)
+    rows = PromptRows(new_names, image, references, read_prompt, prompt_needs)
     if isinstance(dataset, IterableDataset):
         return rows.shape_stream(dataset)
     return rows.shape_stored(dataset)
