@@ -179,7 +179,8 @@ class MetricReward:
                 reward of one aspect logs these shares alone, under the name of the whole.
             columns: data set columns, N values each.
         """
-        check_one_name(self, log_extra)
+        if log_extra is not None:
+            check_one_name(self, log_extra)
         scorer, reader = self._load()
         lists = (completions, *columns.values())  # tell one call from another, since a trainer makes completions anew
         with self._turn(scorer):
@@ -193,7 +194,8 @@ class MetricReward:
             aspects = () if self._aspect else self.spec.aspects
             log_scores(self._logged_as, aspects, call.table, log_extra, log_metric)
         rewards = self._rewards(call)
-        warn_of_sums(self, rewards, log_extra)
+        if log_extra is not None:
+            warn_of_sums(self, rewards, log_extra)
         return rewards
 
     def score(self, samples: Any = None, captions: Any = None, references: Any = None, **columns: Any) -> ScoreTable:
