@@ -191,6 +191,8 @@ def shorter(weights):
 
 
 def test_files_that_do_not_fit_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"GRPOTrainer\(..., peft_config=...\)"):
+        load_policy("embedded", peft_config=LORA)
     (tmp_path / "checkpoint-5").mkdir()
     with pytest.raises(CheckpointError, match=r"neither config.json nor .* it holds checkpoint-5"):
         load_policy(tmp_path)

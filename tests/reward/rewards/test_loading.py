@@ -77,6 +77,7 @@ def test_what_is_no_source_is_refused_when_the_reward_is_made(metric, source, me
         (LengthReward, [1, 2], {"tokenizer": "bert"}, ConfigError, r"must have encode\(text\), got 'bert'"),
         (RepetitionReward, [3], {"window": 2}, ConfigError, "1 <= n <= window"),
         (rates_captions, [torch.nn.Linear(1, 1)], {}, ConfigError, "got Linear"),
+        (AsyncReward, [AsyncReward(MetricReward("length"))], {}, TypeError, "needs a plain reward function"),
         (rates_captions, [MetricReward], {}, ConfigError, r"the class MetricReward: write MetricReward\(\)"),
         (rates_captions, ["no such metric"], {}, UnknownMetricError, "no such metric"),
     ],
