@@ -7,7 +7,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -16,7 +16,6 @@ from accelerate.utils import gather_object
 from transformers import Trainer, TrainerCallback
 
 from integrations.trl.parting import Parting, Values, is_scarce, judge
-from integrations.trl.watched_trainer import NamesOfSets, check_trainer
 from reward.data.chats import completion_text
 from reward.data.images import image_key
 from reward.errors import ConfigError
@@ -38,11 +37,10 @@ class RewardMonitor(TrainerCallback):
     from check to check, by the rule of `integrations.trl.parting.judge`.
 
     The trainer logs the means of an evaluation by itself, the second measure's as `eval_rewards/<name>/mean`, which
-    `metric_for_best_model` can name; a check at which few images had a value is not taken for the best. Of several data
-    sets, `{"near": ..., "far": ...}`, each has its own figures, such as `eval_near_rewards/<name>/mean`, and the images
-    of all are compared together. The monitor logs, under `monitor/`, how far the second measure is below its best
-    check, with a 95 % interval over images (`fall`, `fall_low`, `fall_high`), on how many images both were compared
-    (`images`), that check's step (`best_step`), and 1 if the two have parted, else 0 (`parted`).
+    `metric_for_best_model` can name; a check at which few images had a value is not taken for the best. The monitor
+    logs, under `monitor/`, how far the second measure is below its best check, with a 95 % interval over images
+    (`fall`, `fall_low`, `fall_high`), on how many images both were compared (`images`), that check's step
+    (`best_step`), and 1 if the two have parted, else 0 (`parted`).
 
     A warning comes once, with the captions that part most, then and now. A second measure that takes the reward with it
     has not parted: the training is unstable, and the reward shows it. One that fails after it has worked, such as a
@@ -76,7 +74,7 @@ class RewardMonitor(TrainerCallback):
     ) -> None:
         if on_parting not in ("warn", "stop"):
             raise ConfigError(f'on_parting must be "warn" or "stop", got {on_parting!r}')
-        check_trainer(trainer, second)
+        _check(trainer, second)
         self.trainer = trainer
         self.second = function_name(second)
         self.on_parting = on_parting
@@ -96,9 +94,6 @@ class RewardMonitor(TrainerCallback):
         trainer.reward_func_names[:] = [*self.names, self.second]
         trainer.reward_processing_classes.append(None)
         trainer.reward_weights = torch.tensor([*self.weights, 0.0])
-        if isinstance(trainer.eval_dataset, dict):
-            # In front of the callbacks that report to wandb and the like, which are to see the new names.
-            trainer.callback_handler.callbacks.insert(0, NamesOfSets(list(trainer.eval_dataset)))
 
     def _begin_evaluation(self) -> None:
         """Empties what this process has gathered: (image, caption) of each row, and the values of each measure."""
@@ -179,14 +174,8 @@ class RewardMonitor(TrainerCallback):
         failed_calls = sum(gather_object([self.failed_calls]))
         self._begin_evaluation()
         self._protect_best_model(args, metrics, rows)
-        # Of several data sets each has an evaluation of its own, and all of a step are one check.
-        if self.history and self.history[-1]["step"] == state.global_step:
-            rows = self.history.pop()["rows"] | rows
         check: dict[str, Any] = {"step": state.global_step, "rows": rows, "figures": {}}
         self.history.append(check)
-        if self._more_sets_follow(metrics):
-            return
-
         rewards = self._values_of_checks("reward")
         seconds = self._values_of_checks("second")
         self._check_values(self.optimised, rewards)
@@ -202,14 +191,6 @@ class RewardMonitor(TrainerCallback):
             self._write()
         if verdict.parted and self.on_parting == "stop":
             control.should_training_stop = True
-
-    def _more_sets_follow(self, metrics: Mapping[str, Any]) -> bool:
-        """Whether these figures are of one of several data sets, and not of the last."""
-        sets = self.trainer.eval_dataset
-        if not isinstance(sets, dict):
-            return False
-        *others, _ = sets
-        return any(f"eval_{name}_runtime" in metrics for name in others)
 
     def _check_values(self, name: str, values: Sequence[Values]) -> None:
         """Raises if a measure has no value at the first check, and says once if few images have one at another."""
@@ -232,7 +213,7 @@ class RewardMonitor(TrainerCallback):
         metric = str(args.metric_for_best_model)
         if not metric.startswith("eval_"):
             metric = f"eval_{metric}"
-        if metric not in metrics:  # of another data set, or not asked for
+        if metric not in metrics:  # nothing was asked for
             return
 
         # Of a figure that is no reward's mean, such as the loss, those images count that have a reward.
@@ -240,8 +221,7 @@ class RewardMonitor(TrainerCallback):
         images_of_checks = []
         for rows_of_check in [*(check["rows"] for check in self.history), rows]:
             images = []
-            for image in rows_of_check.keys() & rows.keys():  # others are of another data set
-                row = rows_of_check[image]
+            for image, row in rows_of_check.items():
                 values = {**row["rewards"], self.second: row["second"]}
                 if values.get(name, row["reward"]) is not None:
                     images.append(image)
@@ -326,3 +306,46 @@ class RewardMonitor(TrainerCallback):
 def _mean(values: Sequence[float | None]) -> float | None:
     numbers = [value for value in values if value is not None]
     return sum(numbers) / len(numbers) if numbers else None
+
+
+def _check(trainer: Any, second: Callable[..., Any]) -> None:
+    """Refuses what cannot be watched, and a second measure that is optimised, by itself or as a part of a reward."""
+    if not hasattr(trainer, "reward_funcs") or not hasattr(trainer, "reward_weights"):
+        raise ConfigError(f"the monitor needs a GRPOTrainer or an RLOOTrainer, got {type(trainer).__name__}")
+    if trainer.args.eval_strategy == "no" or not trainer.args.eval_on_start:
+        raise ConfigError(
+            "the monitor watches evaluations: give the trainer an eval_dataset, and its arguments "
+            'eval_strategy="steps", eval_steps, eval_on_start=True and num_generations_eval=1'
+        )
+    if trainer.eval_dataset is trainer.train_dataset:
+        raise ConfigError("eval_dataset is the train_dataset: pass images that are not trained on")
+    if isinstance(trainer.eval_dataset, dict):
+        raise ConfigError("the monitor watches one set of images: give datasets.concatenate_datasets([...])")
+    second_name = function_name(second)
+    for reward, name in zip(trainer.reward_funcs, trainer.reward_func_names, strict=True):
+        if isinstance(reward, torch.nn.Module):
+            raise ConfigError(f"the reward {name} is a model that TRL calls by itself: the monitor takes functions")
+        if second_name == name or any(_is_same(part, second) for part in _parts_of(reward)):
+            raise ConfigError(
+                f"the second measure {second_name!r} is the optimised reward {name!r}, or a part of it: give another "
+                "metric, an oracle or a judge"
+            )
+
+
+def _parts_of(reward: Any) -> list[Any]:
+    """A reward and what it is made of, such as the parts of a `CombinedReward`."""
+    parts = [reward]
+    for part in getattr(reward, "parts", ()):
+        parts += _parts_of(part)
+    if hasattr(reward, "reward"):
+        parts += _parts_of(reward.reward)
+    return parts
+
+
+def _is_same(reward: Any, second: Any) -> bool:
+    """Whether two measures are one function, or one metric with the same checkpoint and weights."""
+    if getattr(reward, "spec", reward) != getattr(second, "spec", second):
+        return False
+    if str(getattr(reward, "source", "")) != str(getattr(second, "source", "")):
+        return False
+    return list(getattr(reward, "weights", ())) == list(getattr(second, "weights", ()))
