@@ -28,6 +28,7 @@ def test_log_is_a_few_lines_a_step(bar, tmp_path, capsys, monkeypatch):
         rewards=[MetricReward(PictureScorer(), name="picture")],
         max_steps=2,
         eval_steps=2,
+        images=4,
         disable_tqdm=not bar,
         log_completions=True,
     )
@@ -46,10 +47,10 @@ def test_log_is_a_few_lines_a_step(bar, tmp_path, capsys, monkeypatch):
     messages = [[{"role": "assistant", "content": caption}]] * 2
     rewards = {"vela": [0.684, 0.25], "length": [17.0, 17.0]}
     grpo_trainer.print_prompt_completions_sample([[]] * 2, messages, rewards, None, 8, 1, extra={})
-    assert capsys.readouterr().out.splitlines() == [
+    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == [
         "captions of step 8:",
-        "    vela 0.684     A red star stands on the green grass, beside a small blue circle",
-        "    length 17.000  and a yellow square.",
+        "    vela 0.684     A red star stands on the green grass, beside a small blue",
+        "    length 17.000  circle and a yellow square.",
     ]
 
 

@@ -50,7 +50,7 @@ def test_the_training_is_as_without_a_monitor_and_the_second_measure_is_asked_in
         return [len(completion[0]["content"]) / 100 for completion in completions]
 
     def make(name):
-        options = {"max_steps": 2, "logging_steps": 2, "beta": 0.1, "per_device_eval_batch_size": 6}
+        options = {"max_steps": 2, "logging_steps": 2, "beta": 0.1, "per_device_eval_batch_size": 2, "images": 4}
         rewards, policy = [Planted(RISES, "reward"), words], policy_in(tmp_path / "policy")
         return trainer_of(tmp_path / name, rewards, RLOOTrainer, RLOOConfig, policy=policy, **options)
 
@@ -65,12 +65,12 @@ def test_the_training_is_as_without_a_monitor_and_the_second_measure_is_asked_in
     for ours, theirs in zip(own, figures(alone), strict=True):
         assert {name: ours[name] for name in theirs} == theirs
     assert all(map(torch.equal, seen.model.parameters(), alone.model.parameters()))
-    assert asked == [(step, 6) for step in range(3) for _ in range(2)]
+    assert asked == [(step, 2) for step in range(3) for _ in range(2)]
     assert logged(seen, "rewards/second/mean") == [None]
 
     assert [check["step"] for check in monitor.history] == [0, 1, 2]
     rows = list(monitor.history[2]["rows"].values())
-    assert len(rows) == 12
+    assert len(rows) == 4
     assert logged(seen, "eval_rewards/second/mean")[2] == pytest.approx(np.mean([row["second"] for row in rows]))
     for row in rows:
         assert row["rewards"]["words"] == len(row["caption"].split())

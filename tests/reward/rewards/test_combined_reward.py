@@ -3,7 +3,6 @@
 import functools
 import math
 import pickle
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -18,12 +17,8 @@ from tests.toys.toy_scorer import ToyScorer
 from tests.toys.trainer_call import call
 from tests.toys.trainer_log import TrainerLog
 
-WAYS = ["product", "min", "harmonic", "geometric", "mean"]
 quick = settings(max_examples=30, deadline=None)
-share, weight = st.floats(0, 1), st.floats(0.01, 100)
-tables = st.integers(2, 4).flatmap(
-    lambda parts: st.lists(st.lists(share, min_size=parts, max_size=parts), min_size=1, max_size=6)
-)
+weight = st.floats(0.01, 100)
 
 
 class Column:
@@ -58,20 +53,6 @@ async def later(completions, **kwargs):
 
 
 @quick
-@given(tables)
-def test_product_min_harmonic_geometric_mean_are_in_this_order_between_0_and_1(rows):
-    columns = list(map(list, zip(*rows, strict=True)))
-    parts = [Column(name) for name in "abcd"[: len(columns)]]
-    means = [np.array(of_columns(CombinedReward(parts, how), *columns)) for how in WAYS]
-    for lower, higher in pairwise(means):
-        assert (lower <= higher + 1e-12).all()
-    assert (means[0] >= 0).all()
-    assert (means[-1] <= 1 + 1e-12).all()
-    for how in WAYS[1:]:  # equal members give what one gives
-        assert of_columns(CombinedReward([A, A], how), columns[0]) == pytest.approx(columns[0], abs=1e-9)
-
-
-@quick
 @given(first=weight, second=weight, scale=weight)
 def test_a_mean_is_weighted_whatever_the_sum_of_the_weights(first, second, scale):
     a, b = np.array([0.25, 1.0]), np.array([0.5, 0.75])
@@ -93,6 +74,7 @@ def test_a_mean_is_weighted_whatever_the_sum_of_the_weights(first, second, scale
         (CombinedReward([A, B], weights=[3, -1]), [0.125, None, None, None, 1.125]),  # a penalty
         (CombinedReward([A, B], weights=[0, 1]), [0.5, 0.5, None, 1.0, 0.75]),  # a part of weight zero changes nothing
         (CombinedReward([A, B], "product"), [0.125, None, None, None, 0.75]),
+        (CombinedReward([A, B], "min"), [0.25, None, None, None, 0.75]),
         (CombinedReward([A, B], first_counts_most), [0.25, None, None, None, 1.0]),
         (CombinedReward([CombinedReward([A, B], "min"), B], weights=[1, 3]), [0.4375, None, None, None, 0.75]),
     ],
