@@ -149,7 +149,8 @@ def caption_images(
 
     with _open_store(run.partial, drawing, overwrite) as store:
         candidates = _Candidates(images, store)
-        summary = CaptioningSummary(output, len(images), resumed=candidates.count(), usage=captioner.usage)
+        summary = CaptioningSummary(output, len(images), usage=captioner.usage)
+        summary.resumed = sum(candidates.counts().values())
         missing = candidates.missing(n)
         if missing:
             store.describe("captioner", captioner.check())
@@ -180,7 +181,8 @@ def caption_images(
             ranked.unlink()
 
         summary.checkpoints = metrics.checkpoints
-        summary.distinct = distinct_share(candidates.texts())
+        texts = [[caption.text for caption in captions] for captions in candidates.captions.values()]
+        summary.distinct = distinct_share(texts)
         summary.to_try_again = len(candidates.problems)
         summary.seconds = time.perf_counter() - start
         run.finish({"summary": {**asdict(summary), "output": str(output)}}, unfinished=bool(candidates.problems))
@@ -234,10 +236,6 @@ class _Candidates:
         """{row: number of its captions}."""
         return {row: len(captions) for row, captions in self.captions.items()}
 
-    def count(self) -> int:
-        """The number of captions of all rows."""
-        return sum(self.counts().values())
-
     def has(self, row: int, n: int) -> bool:
         """Whether a row has n captions."""
         return len(self.captions.get(row, ())) >= n
@@ -249,10 +247,6 @@ class _Candidates:
             for number, row in enumerate(self.images)
             if number not in self.problems and not self.has(number, n)
         ]
-
-    def texts(self) -> list[list[str]]:
-        """The captions of each image that has some."""
-        return [[caption.text for caption in captions] for captions in self.captions.values()]
 
     def rows(self, image_names: Sequence[str | None], has_references: bool) -> Any:
         """A `datasets.Dataset` for `rerank_dataset`, a row an image that has captions."""

@@ -21,9 +21,9 @@ from reward.errors import InvalidSampleError
 from tests.toys.picture_scorer import SPEC, PictureScorer
 
 PROMPT = "<|im_start|>user\n<|vision_start|><|image_pad|><|vision_end|>Describe.<|im_end|>\n<|im_start|>assistant\n"
-Row = tuple[str, str | None, list[str]]  # caption, file of its image, references
 
 
+# rows are (caption, file of its image, references)
 def by_verl(rows, **settings):
     infos = [{"index": 0, "image": image, "references": references} for _, image, references in rows]
     results = verl([caption for caption, *_ in rows], infos, **settings)
