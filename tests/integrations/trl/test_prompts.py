@@ -218,16 +218,15 @@ def filled(content):
     "part",
     [
         {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{BASE64}"}},
-        {"type": "image", "base64": BASE64},
         {"type": "image", "image": {"bytes": PNG, "path": None}},
-        {"type": "image", "url": "file://RED"},
         {"type": "image", "path": "RED"},
     ],
 )
 @forms
 def test_images_inside_the_messages_become_a_column(part, form, red):
     """TRL shows the policy what stands in the column `images`, and rewards look there."""
-    part = {key: value.replace("RED", red) if key in ("url", "path") else value for key, value in part.items()}
+    if "path" in part:
+        part = {**part, "path": red}
     answer = ANSWER if form is list else said("assistant", [text("A square.")])  # Arrow takes lists beside lists only
     data = [{"messages": [said("user", [part, text("What is it?")]), answer]}]
     (row,) = make_prompt_dataset(data if form is list else form(Dataset.from_list(data)), prompt_column="messages")
