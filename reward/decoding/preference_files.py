@@ -36,7 +36,6 @@ def read_candidates(
     candidate_column: str | None = None,
     score_column: str | None = None,
     image_column: str | None = None,
-    group_column: str | None = None,
     image_root: str | os.PathLike[str] | None = None,
     split: str | None = None,
 ) -> list[ImageCandidates]:
@@ -48,8 +47,8 @@ def read_candidates(
             one image, and of one prompt, compete. Encoded images are held in memory, each once.
         prompt, system: what the captions answer, and the system message. None: "Describe the image in detail."
         prompt_column: holds the prompt of each row, as text or as whole messages.
-        candidate_column, score_column, image_column, group_column: None takes those that were scored, as the summary
-            beside the data says, else finds them; see `rerank_dataset`.
+        candidate_column, score_column, image_column: None takes those that were scored, as the summary beside the data
+            says, else finds them; see `rerank_dataset`.
         image_root: where relative image paths start; None is where they started when they were scored, else as for
             `score_dataset`.
         split: of a data set with several.
@@ -73,7 +72,7 @@ def read_candidates(
         metric_spec("length"),  # which needs no further column
         candidate=candidate_column or scored_columns.get("candidate"),
         image=image,
-        group=group_column or scored_columns.get("group"),
+        group=scored_columns.get("group"),
         ranked=source,
     )
     score = score_column
