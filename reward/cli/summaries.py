@@ -70,7 +70,8 @@ def print_summary(summary: ScoringSummary, *, quiet: bool, what: str, shows_rows
         console.print(line)
         _print_distributions(summary)
     for kind, count in summary.errors.items():
-        console.print(f"{count} not scored ({kind}); the first is {summary.examples[kind]}", style="yellow")
+        fault = "scored, but without a text" if kind == "text" else f"not scored ({kind})"
+        console.print(f"{count} {fault}; the first is {summary.examples[kind]}", style="yellow")
     if not quiet:
         _print_remarks(summary)
         console.print(f"{_work_done(summary, what)} -> {summary.output}", style="green")

@@ -195,7 +195,7 @@ class AddedColumns:
             if first is None:
                 problems.append([])
                 errors.append(None)
-            elif len(names) > 1 and (len(set(of_metrics)) > 1 or first[0] == "metric"):
+            elif len(names) > 1 and (len(set(of_metrics)) > 1 or first[0] in ("metric", "text")):
                 problems.append([(name, message) for name, (_, message) in by_metric.items()])
                 errors.append("; ".join(f"{name}: {message}" for name, message in problems[-1]))
             else:
@@ -283,7 +283,9 @@ def _score(captions: _Captions, scorer: Scorer, batch_size: int | None) -> tuple
         table = score_samples([samples[place] for place in places], scorer, batch_size)  # type: ignore[misc]
         scores[places], truncated[places] = table.scores, table.truncated
         for row, message in table.errors.items():
-            problems[places[row]] = ("metric", message)
+            # Who has scores and an error lacks a text alone, such as an explanation.
+            has_scores = np.isfinite(table.scores[row]).all()
+            problems[places[row]] = ("text" if has_scores else "metric", message)
         for name, column in texts.items():
             for place, text in zip(places, table.texts[name], strict=True):
                 column[place] = text

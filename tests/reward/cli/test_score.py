@@ -12,7 +12,9 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
+from reward.metrics.words.scorer import LengthScorer
 from tests.reward.cli.conftest import Run
 from tests.toys.json_lines import read_lines, write_lines
 
@@ -93,3 +95,22 @@ def test_who_reads_a_pipe_may_stop_early(tmp_path: Path) -> None:
     command = f"{sys.executable} -m capreward score {data} -m length -o - --quiet | head -1"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True)
     assert (done.returncode, done.stderr, len(done.stdout.splitlines())) == (0, "", 1)
+
+
+def test_a_text_that_is_missing_is_told_apart_from_a_score(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    score = LengthScorer.score_groups
+    remarks = {0: "the judge gave no explanation"}
+    monkeypatch.setattr(LengthScorer, "score_groups", lambda *a: score(*a)._replace(remarks=remarks))
+    data = write_lines(tmp_path / "data.jsonl", [{"caption": "a star"}])
+    _, err = run("score", data, "-m", "length", "-o", tmp_path / "o.jsonl")
+    assert "1 scored, but without a text; the first is row 1: the judge gave no explanation" in err
+    assert read_lines(tmp_path / "o.jsonl")[0]["length"] == 2
+
+
+def test_pictures_alone_are_refused_before_a_data_set_is_made_of_them(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "my photos" / "1"
+    folder.mkdir(parents=True)
+    Image.new("RGB", (8, 8)).save(folder / "1.png")
+    assert run("score", folder.parent, "-m", "length", code=1)[1].startswith(f"error: {folder.parent} holds pictures")
