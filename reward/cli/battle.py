@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from reward.cli import options, terminal
-from reward.cli.judges import JudgeSettings, read_settings
 from reward.cli.summaries import print_done, print_usage
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ class JudgingOptions:
             "an OpenAI-compatible server, as in http://localhost:8000/v1#NAME. Its key is read from $OPENAI_API_KEY.",
         ),
     ] = None
-    judge_set: JudgeSettings = None
+    judge_set: options.JudgeSettings = None
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="A .json file: the battles with the judge's verdicts.")
     ] = None
@@ -82,7 +81,7 @@ class JudgingOptions:
         if self.output is None:
             raise typer.BadParameter("is missing: where are the verdicts to be kept?", param_hint="--output")
         battles = self._made(files, seed)
-        judge = load_judge(self.judge, lazily=True, **read_settings(self.judge_set))
+        judge = load_judge(self.judge, lazily=True, **options.read_settings(self.judge_set))
         pairwise = PairwiseJudge(
             judge,
             reasons=not self.no_reasons,

@@ -65,7 +65,7 @@ class RatingOptions(options.InputOptions):
             ratings,
             rating_columns=self.rating_column or (),
             rater_column=self.rater_column,
-            rating_map=parse_map(self.rating_map),
+            rating_map=options.parse_weights(self.rating_map, "--rating-map") or {},
             candidate_column=self.candidate_column,
             image_column=self.image_column,
             references_column=self.references_column,
@@ -167,8 +167,6 @@ def bench(
         check_report(output)  # before hours of scoring
     folder = None if output is None or is_file(output) else output / "scores"
     scoring: dict[str, Any] = {"say": say, "folder": folder, **figures.scoring(device)}
-    if benchmark and len(benchmark) == 1 and Path(benchmark[0]).is_file():  # a file in place of a name
-        ratings, benchmark = Path(benchmark[0]), None
     data = data or ratings
     with terminal.stdout_kept_clean():
         benchmarks: list[tuple[Benchmark, str | None]]
@@ -236,28 +234,6 @@ def read_benchmarks(
             )
             loaded.append((benchmark, None if file is None else str(file)))
     return loaded
-
-
-def parse_map(text: str | None) -> dict[str, float]:
-    """Reads `poor=1,good=2`.
-
-    Raises:
-        typer.BadParameter: not of that form.
-
-    Example:
-        >>> parse_map("A is slightly better=1, tie=0")
-        {'A is slightly better': 1.0, 'tie': 0.0}
-    """
-    words: dict[str, float] = {}
-    if not text:
-        return words
-    for part in text.split(","):
-        word, equals, number = part.rpartition("=")
-        try:
-            words[word.strip()] = float(number if equals else "")
-        except ValueError:
-            raise typer.BadParameter(f"{part!r} is not of the form WORD=NUMBER", param_hint="--rating-map") from None
-    return words
 
 
 def _add_score_files(

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from reward.cli import options, terminal
-from reward.cli.judges import read_settings
 from reward.cli.summaries import print_done, print_usage
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ def caption(
         typer.Option(
             "--model-set",
             metavar="NAME=VALUE",
-            help="Setting of a server: concurrency, prices (of a million tokens read and written, as in 2.5,10), or "
+            help="Setting of a server: concurrency, prices (of a million tokens read and written, as in [2.5,10]), or "
             "extra_body, JSON for each request. Repeat it for several.",
         ),
     ] = None,
@@ -145,7 +144,7 @@ def _captioner(model: str, settings: list[str] | None, device: str | None) -> Se
         options.refuse({"model_set": settings}, "is for a server: give --model its address")
         return LocalCaptioner(model, device=device)
     address, _, name = model.partition("#")
-    return ServerCaptioner(address, name or None, **read_settings(settings))
+    return ServerCaptioner(address, name or None, **options.read_settings(settings))
 
 
 def _report(summary: CaptioningSummary, *, quiet: bool) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from reward.cli import options, terminal
-from reward.cli.judges import JudgeSettings, read_settings
 from reward.cli.summaries import print_done, print_usage
 
 if TYPE_CHECKING:
@@ -17,8 +16,7 @@ if TYPE_CHECKING:
 
 
 @options.describe(
-    "output judge judge-set rewrite words retrieve prompt per-band device seed caption-column image-column "
-    "overwrite quiet",
+    "output judge judge-set rewrite words retrieve prompt device seed caption-column image-column overwrite quiet",
     synonyms={"--model": "--judge", "--server": "--judge ADDRESS#NAME"},
 )
 def corrupt(
@@ -45,7 +43,7 @@ def corrupt(
             "ADDRESS#NAME of one behind an OpenAI-compatible server.",
         ),
     ] = None,
-    judge_set: JudgeSettings = None,
+    judge_set: options.JudgeSettings = None,
     rewrite: Annotated[
         str | None,
         typer.Option(
@@ -53,9 +51,7 @@ def corrupt(
             "actant_swap, action, noun_attribute, count and scene_text."
         ),
     ] = None,
-    prompt: Annotated[
-        Path | None, typer.Option(help="YAML file with prompts of your own; default: the one that ships.")
-    ] = None,
+    prompt: options.PromptFile = None,
     words: Annotated[
         str | None,
         typer.Option(
@@ -70,9 +66,6 @@ def corrupt(
         ),
     ] = None,
     spm: Annotated[Path | None, typer.Option(help="BEiT-3's sentencepiece file, beit3.spm.")] = None,
-    per_band: Annotated[
-        int, typer.Option(min=1, help="Most retrieved captions of each band: easy, medium and hard.")
-    ] = 30,
     device: options.Device = None,
     candidate_column: options.CandidateColumn = None,
     seed: Annotated[int, typer.Option(help="Seed of word-level errors and of what is drawn from each band.")] = 0,
@@ -106,7 +99,7 @@ def corrupt(
     from reward.training.corruptions.sampler import WORD_LEVEL
 
     source = _open(data, columns.split)
-    rewriter = None if judge is None else load_judge(judge, lazily=True, **read_settings(judge_set))
+    rewriter = None if judge is None else load_judge(judge, lazily=True, **options.read_settings(judge_set))
     try:
         made = make_corrupted(
             source,
@@ -115,7 +108,7 @@ def corrupt(
             judge=rewriter,
             rewrites=_names(rewrite) or PAPER_REWRITES,
             prompts=load_prompts(prompt),
-            retriever=None if retrieve is None else _retriever(retrieve, spm, device, per_band),
+            retriever=None if retrieve is None else _retriever(retrieve, spm, device),
             caption_column=candidate_column,
             image_column=columns.image_column,
             image_root=columns.image_root,
@@ -144,7 +137,7 @@ def _open(data: str, split: str | None) -> Source:
     return open_source(data, split=split)
 
 
-def _retriever(checkpoint: str, spm: Path | None, device: str | None, per_band: int) -> Retriever:
+def _retriever(checkpoint: str, spm: Path | None, device: str | None) -> Retriever:
     from reward.backbones.clip_loading import load_clip
     from reward.backbones.pretrained import usable_device
     from reward.metrics.beitscore.retrieval import load_beit3_towers
@@ -154,7 +147,7 @@ def _retriever(checkpoint: str, spm: Path | None, device: str | None, per_band: 
         towers: Any = load_clip(checkpoint, device=usable_device(device))
     else:
         towers = load_beit3_towers(checkpoint, spm, device=device)
-    return Retriever(towers, checkpoint, per_band=per_band)
+    return Retriever(towers, checkpoint)
 
 
 def _report(made: Corrupted, quiet: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,7 +35,6 @@ ELSEWHERE = {
     "--judge-set NAME=VALUE": "--concurrency --prices --extra-body --timeout --retries --top-logprobs",
     "--set NAME=VALUE": "--option --options --param --kwargs --metric-args --concurrency --prices",
 }
-MOST_OPTIONS = 16  # that a command's help shows, --help among them
 
 
 def describe(common: str = "", synonyms: Mapping[str, str] | None = None) -> Callable[[Any], Any]:
@@ -136,6 +136,16 @@ Weights = Annotated[
         help="Weights in the reward: of aspects, as in desc=1,rel=2,flu=1, or of several metrics, as in "
         "vela=0.7,clipscore=0.3 (and of their aspects, as in vela_desc=1). They are divided by their sum; a negative "
         "one is a penalty. Default: the metric's own, mostly equal.",
+    ),
+]
+JudgeSettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--judge-set",
+        metavar="NAME=VALUE",
+        help="Setting of the model; of a server concurrency, cache (a file that keeps its answers), prices (of a "
+        "million tokens read and written, as in [2.5,10]), timeout, retries, top_logprobs and extra_body (JSON); of "
+        "one here device, dtype, batch_size and revision. Repeat it for several.",
     ),
 ]
 DATA = (  # in the help of arguments
@@ -368,11 +378,34 @@ def read_value(text: str) -> Any:
     return value if is_scalar and ":" not in text else text
 
 
-def parse_weights(text: str | None) -> dict[str, float] | None:
-    """Reads `desc=1,rel=2`; what is not of that form is a wrong line.
+def read_settings(texts: Sequence[str] | None) -> dict[str, Any]:
+    """Settings of a model that is asked, of the form NAME=VALUE; the model checks them.
+
+    Raises:
+        typer.BadParameter: no JSON where it should be.
+
+    Example:
+        >>> read_settings(["concurrency=32", "prices=[2.5,10]", 'extra_body={"top_k": 0}'])
+        {'concurrency': 32, 'prices': (2.5, 10), 'extra_body': {'top_k': 0}}
+    """
+    settings: dict[str, Any] = {}
+    for text in texts or ():
+        name, _, value = text.partition("=")
+        settings[name] = read_value(value)
+        if name == "extra_body":
+            try:
+                settings[name] = json.loads(value)
+            except ValueError:
+                message = f'{text!r:.80} is not JSON, as in extra_body={{"top_k": 0}}'
+                raise typer.BadParameter(message, param_hint="NAME=VALUE") from None
+    return settings
+
+
+def parse_weights(text: str | None, hint: str = "--weights") -> dict[str, float] | None:
+    """Reads `desc=1,rel=2` of the option `hint`; what is not of that form is a wrong line.
 
     Example:
         >>> parse_weights("desc=1, rel=0.5")
         {'desc': 1.0, 'rel': 0.5}
     """
-    return None if text is None else read_by("reward.aspect_weights:parse_weights", text, "--weights")
+    return None if text is None else read_by("reward.aspect_weights:parse_weights", text, hint)

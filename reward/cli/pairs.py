@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @options.describe(
-    "output margin per-image length-ratio minimum near prompt prompt-column caption-column score-column image-column "
+    "output margin per-image length-ratio prompt prompt-column caption-column score-column image-column "
     "group-column image-root overwrite quiet"
 )
 def pairs(
@@ -29,11 +29,6 @@ def pairs(
         float | None,
         typer.Option(help="The longer caption of a pair has at most this many times the characters of the shorter."),
     ] = None,
-    minimum: Annotated[float | None, typer.Option(help="Least score of a chosen caption.")] = None,
-    near: Annotated[
-        float,
-        typer.Option(help="Of captions that share at least this much of their word pairs, only the best is used."),
-    ] = 0.9,
     prompt: Annotated[
         str | None, typer.Option(help="What was asked of the captioner; default: Describe the image in detail.")
     ] = None,
@@ -60,7 +55,7 @@ def pairs(
     from reward.decoding.preference_files import check_free, read_candidates, write_preferences
     from reward.decoding.preferences import PreferenceRules, Preferences
 
-    rules = PreferenceRules(margin=margin, per_image=per_image, length_ratio=length_ratio, minimum=minimum, near=near)
+    rules = PreferenceRules(margin=margin, per_image=per_image, length_ratio=length_ratio)
     check_free(output, data, overwrite=run.overwrite)
     groups = read_candidates(
         data,

@@ -14,8 +14,6 @@ TOKEN = "CAPREWARD_TOKEN"
 
 
 @options.describe(
-    "metric set host port image-root devices dtype batch-size batch-requests batch-wait timeout max-body "
-    "max-candidates max-waiting drain",
     synonyms={"--api-key --token": "CAPREWARD_TOKEN=TOKEN before the command", "--workers": "--devices"},
 )
 def serve(
@@ -23,7 +21,7 @@ def serve(
     host: Annotated[
         str, typer.Option(help="127.0.0.1, localhost and ::1 are this machine only; 0.0.0.0 and :: are all networks.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", "-p", min=1024, max=65535)] = 8123,
+    port: Annotated[int, typer.Option("--port", "-p")] = 8123,
     image_root: Annotated[
         Path | None, typer.Option(help="Folder of the images that clients may name by path; default: no paths.")
     ] = None,
@@ -35,16 +33,12 @@ def serve(
         ),
     ] = "auto",
     dtype: options.Dtype = None,
-    batch_size: Annotated[int | None, typer.Option(min=1, help="Most captions of a forward pass.")] = None,
-    batch_requests: Annotated[int, typer.Option(min=1, help="Most requests scored together; 1 joins none.")] = 128,
+    batch_size: Annotated[int | None, typer.Option(help="Most captions of a forward pass.")] = None,
     batch_wait: Annotated[float, typer.Option(help="Milliseconds that a request waits for others to join.")] = 5.0,
     timeout: Annotated[float, typer.Option(help="Seconds until a request without an answer is given up.")] = 60.0,
     body_timeout: Annotated[float, typer.Option(help="Seconds that a client has to send a request.")] = 20.0,
-    max_body: Annotated[int, typer.Option(min=1, help="Most bytes of a request.")] = 32_000_000,
-    max_pixels: Annotated[int, typer.Option(min=1, help="Most pixels of an image.")] = 25_000_000,
-    max_candidates: Annotated[int, typer.Option(min=1, help="Most captions of a request.")] = 1024,
-    max_waiting: Annotated[int, typer.Option(min=1, help="Most requests at a time.")] = 512,
-    drain: Annotated[float, typer.Option(help="Seconds that requests under way get after SIGTERM.")] = 30.0,
+    max_body: Annotated[int, typer.Option(help="Most bytes of a request.")] = 32_000_000,
+    max_pixels: Annotated[int, typer.Option(help="Most pixels of an image.")] = 25_000_000,
 ) -> None:
     """Serve metrics over HTTP, for trainers on other cards, on other machines and in other frameworks.
 
@@ -76,15 +70,11 @@ def serve(
         devices=devices,
         dtype=dtype,
         batch_size=batch_size,
-        batch_requests=batch_requests,
         batch_wait=batch_wait / 1000,
         timeout=timeout,
         body_timeout=body_timeout,
         max_body=max_body,
         max_pixels=max_pixels,
-        max_candidates=max_candidates,
-        max_waiting=max_waiting,
-        drain=drain,
     )
     from reward.checkpoints.folders import warn_embedded
     from reward.optional import require

@@ -189,26 +189,16 @@ def _metric_label(metric: str, checkpoint: str | None) -> str:
 
 
 def print_usage(usages: Sequence[Usage], *, by: str = "judge", quiet: bool) -> None:
-    """Says what models that were asked have done together; nothing if none was asked."""
+    """Says what models that were asked have done together, and what it cost; nothing if none was asked."""
     if quiet or not usages:
         return
     total = type(usages[0])(*map(sum, zip(*map(astuple, usages), strict=True)))
-    if total.answered + total.cached:
-        terminal.console(stderr=True).print(usage_line(total, by))
-
-
-def usage_line(usage: Usage, by: str = "judge") -> str:
-    """What a judge has done, in a line.
-
-    Example:
-        >>> from reward.judges import Usage
-        >>> usage_line(Usage(answered=3, cached=1, input_tokens=1200, output_tokens=60, cost=0.5))
-        '3 questions answered by the judge, 1 known already; 1,200 tokens read, 60 written; cost 0.5000'
-    """
-    line = f"{usage.answered:,} questions answered by the {by}"
-    if usage.cached:
-        line += f", {usage.cached:,} known already"
-    line += f"; {usage.input_tokens:,} tokens read, {usage.output_tokens:,} written"
-    if usage.cost:
-        line += f"; cost {usage.cost:.4f}"
-    return line
+    if total.answered + total.cached == 0:
+        return
+    line = f"{total.answered:,} questions answered by the {by}"
+    if total.cached:
+        line += f", {total.cached:,} known already"
+    line += f"; {total.input_tokens:,} tokens read, {total.output_tokens:,} written"
+    if total.cost:
+        line += f"; cost {total.cost:.4f}"
+    terminal.console(stderr=True).print(line)

@@ -39,13 +39,6 @@ def train(
     seed: Annotated[
         list[int] | None, typer.Option(help="Overrides the seed of preset and config; repeat it for several seeds.")
     ] = None,
-    resume: Annotated[
-        bool | None,
-        typer.Option(
-            help="Go on with the run in the output folder; default: if one is there. Settings other than its own are "
-            "refused."
-        ),
-    ] = None,
     push_to: Annotated[
         str | None,
         typer.Option(
@@ -128,7 +121,7 @@ def train(
     results = []
     for folder, settings in configs.items():
         has_begun = read_record(folder) is not None
-        if has_begun and resume is not False and is_main:
+        if has_begun and is_main:
             state = "is complete already" if is_complete(folder) else "holds an unfinished run, which goes on"
             terminal.console(stderr=True).print(f"{folder} {state}")
         try:
@@ -137,7 +130,7 @@ def train(
                 data or ["scenes"],
                 folder,
                 settings,
-                resume=has_begun if resume is None else resume,
+                resume=has_begun,
                 command=terminal.command_line(),
                 init=init,
                 on_ready=on_ready,

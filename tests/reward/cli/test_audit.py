@@ -11,7 +11,7 @@ from tests.toys.json_lines import write_lines
 
 
 def test_the_command_prints_tables_and_ends_in_3_above_a_share(run: Run) -> None:
-    line = ("audit", "-m", "length", "--images", 3, "--most", 2)
+    line = ("audit", "-m", "length", "--images", 3)
     out, err = run(*line, "--fail-above", "0.5", code=3)
     assert re.search(r"repeated caption\D+3\D+100\.0 \[100\.0, 100\.0\] \(\+", out)
     assert "wins in 100.0% of captions, above 50.0%" in err

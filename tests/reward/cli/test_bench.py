@@ -147,5 +147,5 @@ def test_a_file_of_ratings_is_a_benchmark(run: Run, tmp_path: Path) -> None:
     out, _ = run("bench", tmp_path / "rated.csv", *line, "--rating-column", "anna", "--rating-column", "ben")
     (row,) = json.loads(out)["benchmarks"][0]["rows"]
     assert list(row["estimates"]) == ["tau-c", "tau-b", "spearman", "pearson"]
-    again, _ = run("bench", "-b", tmp_path / "rated.csv", *line, "--rating-column", "anna,ben")
+    again, _ = run("bench", tmp_path / "rated.csv", *line, "--rating-column", "anna,ben")
     assert json.loads(again)["benchmarks"] == json.loads(out)["benchmarks"]

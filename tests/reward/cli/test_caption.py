@@ -81,7 +81,7 @@ def test_the_same_seed_and_chunks_draw_the_same_and_the_weighted_mean_of_metrics
 
 def test_a_model_behind_a_server(run: Run, photos: Path, server: LoopbackJudge, tmp_path: Path) -> None:
     output = tmp_path / "captions.jsonl"
-    line = ("caption", "--model", server.endpoint, photos, *ASK, "--model-set", "prices=10,20", "-o", output)
+    line = ("caption", "--model", server.endpoint, photos, *ASK, "--model-set", "prices=[10,20]", "-o", output)
     asked = ("--top-p", "0.9", "--prompt", "What is it?", "--model-set", 'extra_body={"min_p": 0}')
     _, err = run(*line, *asked)
     assert "3 questions answered by the model" in err

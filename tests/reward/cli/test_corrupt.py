@@ -34,7 +34,7 @@ def test_words_rewrites_and_retrieved_captions_become_rows_to_train_on(run: Run,
     clip, folder = small_clip(captions.parent / "clip"), captions.parent / "pairs"
     with rewriting_server(lambda caption: caption.replace("red", "blue")) as (address, asked):
         line: list[Any] = ["--judge", f"{address}#m", "--rewrite", "noun_attribute,action"]
-        line += ["--words", "shuffle_words", "--retrieve", clip, "--per-band", 2, "-o", folder / "train.parquet"]
+        line += ["--words", "shuffle_words", "--retrieve", clip, "-o", folder / "train.parquet"]
         _, err = run("corrupt", captions, *line)
         assert "noun_attribute: 6 wrong captions" in err
         assert "1 left out: image cannot be read 1 left out: no caption" in err

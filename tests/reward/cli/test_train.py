@@ -34,7 +34,6 @@ def test_train_then_resume_a_stopped_run(tmp_path: Path, run: Run, monkeypatch: 
     with monkeypatch.context() as patch:
         patch.setattr("reward.training.run.evaluate_parts", stopped)
         run(*arguments, code=130)
-    assert "is not empty: resume the run in it" in run(*arguments, "--no-resume", code=1)[1]
     out, said = run(*arguments)
     assert "out holds an unfinished run, which goes on" in said
     assert "kept step 2 of 2" in out
