@@ -1,18 +1,13 @@
 """`capreward arena` on small files of battles: tables, JSON, a judge that decides, and exit codes."""
 
-from __future__ import annotations
-
 import json
 import re
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import pytest
 from PIL import Image
 
 from reward.judges.pairwise import PairPrompt
-from tests.reward.cli.conftest import Run
 from tests.reward.metaeval.arena.made_arenas import WORDS, draw_arena
 from tests.toys.rating_judges import save_choosing_judge
 
@@ -22,16 +17,16 @@ FEW = ("--resamples", 20)
 
 
 @pytest.fixture
-def run(run: Run) -> Run:
+def run(run):
     """`capreward arena`."""
     return partial(run, "arena")
 
 
 @pytest.fixture
-def entries() -> list[dict[str, Any]]:
+def entries():
     """300 battles of four models and one of people; "model 1" is the best, and writes the shortest captions."""
     battles, points = draw_arena([1.2, 0.4, -0.4, -1.2], 300, images=80, ties=0.2, seed=0)
-    rows: list[dict[str, Any]] = []
+    rows = []
     for number, (battle, won) in enumerate(zip(battles, points, strict=True)):
         one, two = (int(battle[source][-1]) for source in ("source1", "source2"))
         row = {**battle, "ref": "words " * 5, "caption1": "words " * 2 * one, "caption2": "words " * 2 * two}
@@ -41,14 +36,12 @@ def entries() -> list[dict[str, Any]]:
     return [*rows, {**person, "caption1": "words", "caption2": "words"}]
 
 
-def write(folder: Path, rows: Any, name: str = "battles.json") -> Path:
+def write(folder, rows, name="battles.json"):
     (folder / name).write_text(json.dumps(rows), encoding="utf-8")
     return folder / name
 
 
-def test_tables_and_json_and_a_column_that_is_called_as_a_metric(
-    run: Run, entries: list[dict[str, Any]], tmp_path: Path
-) -> None:
+def test_tables_and_json_and_a_column_that_is_called_as_a_metric(run, entries, tmp_path):
     odd = "model <b>[/b] 4"  # is shown as it is
     rows = json.loads(json.dumps(entries).replace("model 4", odd))
     path = write(tmp_path, [{**entry, "length": entry.get("good")} for entry in rows])
@@ -80,7 +73,7 @@ def test_tables_and_json_and_a_column_that_is_called_as_a_metric(
     assert length["bias"]["model 1"]["value"] < -0.5
 
 
-def test_a_judge_or_a_metric_may_decide(run: Run, entries: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_a_judge_or_a_metric_may_decide(run, entries, tmp_path):
     out, _ = run(write(tmp_path, [{**entry, "winner": None} for entry in entries]), *FEW)
     assert "Ratings by judge: 300 battles" in out
     assert "Agreement" not in out
@@ -89,7 +82,7 @@ def test_a_judge_or_a_metric_may_decide(run: Run, entries: list[dict[str, Any]],
     assert "Ratings by length: 300 battles" in run(path, "--metric", "length", *FEW)[0]
 
 
-def test_other_judges_and_a_second_annotator_vote_too(run: Run, entries: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_other_judges_and_a_second_annotator_vote_too(run, entries, tmp_path):
     """Table 2 of the paper, from one file for each judge; the second annotator is on the battles marked in-400."""
     marked = [{**entry, "in-400": number < 40} for number, entry in enumerate(entries)]
     contrary = {words: WORDS[1 - won] for won, words in WORDS.items()}
@@ -111,7 +104,7 @@ def test_other_judges_and_a_second_annotator_vote_too(run: Run, entries: list[di
     assert (figures["weighted"], "each battle counts 1 / P" in err) == (True, True)
 
 
-def test_a_folder_in_the_layout_of_caparena_auto_gives_the_leaderboard(run: Run, tmp_path: Path) -> None:
+def test_a_folder_in_the_layout_of_caparena_auto_gives_the_leaderboard(run, tmp_path):
     """A file for each model beside the benchmark; one model is a baseline and does not meet itself."""
     judged = {"good": WORDS[1.0], "base": WORDS[0.5], "poor": WORDS[0.0]}
     for model, judge in judged.items():
@@ -133,7 +126,7 @@ def test_a_folder_in_the_layout_of_caparena_auto_gives_the_leaderboard(run: Run,
     assert "judge: 3 without a result; the first:" in err
 
 
-def test_captions_of_two_models_meet_and_a_judge_decides(run: Run, tmp_path: Path) -> None:
+def test_captions_of_two_models_meet_and_a_judge_decides(run, tmp_path):
     names = [f"{number}.png" for number in range(6)]
     for number, name in enumerate(names):
         Image.new("RGB", (32, 32), (40 * number, 0, 90)).save(tmp_path / name)

@@ -1,18 +1,13 @@
 """`capreward bench`: what it prints and writes, and its exit codes."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
-from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.cells import cell_len
 
 from reward.cli.terminal import print_table
-from tests.reward.cli.conftest import Run
 from tests.reward.metaeval.small_benchmarks import use_metrics, write_pairs, write_rated
 from tests.toys.picture_scorer import PictureScorer
 
@@ -20,7 +15,7 @@ FLICKR = ("bench", "--benchmark", "flickr8k-expert", "--resamples", 100)
 
 
 @pytest.fixture
-def run(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+def run(run, monkeypatch, tmp_path):
     """The command in a narrow terminal, with metrics of the test's own."""
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setenv("PICTURE_LOG", str(tmp_path / "scored.log"))
@@ -29,18 +24,16 @@ def run(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
+def data(tmp_path):
     return write_rated(tmp_path / "folder with spaces", 30)
 
 
-def row_names(table: str) -> list[str]:
+def row_names(table):
     return [line.split("│")[1].strip() for line in table.splitlines() if line.startswith("│")]
 
 
 @pytest.mark.slow
-def test_the_table_has_metrics_and_columns_and_the_folder_keeps_the_scores(
-    run: Run, data: Path, tmp_path: Path
-) -> None:
+def test_the_table_has_metrics_and_columns_and_the_folder_keeps_the_scores(run, data, tmp_path):
     line = (*FLICKR, "--data", data, "--metric", "picture", "-m", "length", "--score-column", "good", "-s", "bad")
     for _ in range(2):
         out, err = run(*line, "--output", tmp_path / "my report")
@@ -52,10 +45,10 @@ def test_the_table_has_metrics_and_columns_and_the_folder_keeps_the_scores(
     assert {path.suffix for path in (tmp_path / "my report").iterdir()} == {"", ".json", ".md", ".html"}
 
 
-def test_json_is_one_object(run: Run, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_is_one_object(run, data, monkeypatch):
     own = PictureScorer.score
 
-    def chatty(*arguments: Any, **options: Any) -> Any:
+    def chatty(*arguments, **options):
         print("tokenizing ...")  # as libraries do
         return own(*arguments, **options)
 
@@ -72,7 +65,7 @@ def test_json_is_one_object(run: Run, data: Path, monkeypatch: pytest.MonkeyPatc
     assert (metric["kind"], column["kind"], benchmark["best"]) == ("metric", "column", "column:good")
 
 
-def test_quiet_says_nothing_but_what_went_wrong(run: Run, data: Path) -> None:
+def test_quiet_says_nothing_but_what_went_wrong(run, data):
     assert run(*FLICKR, "-d", data, "-m", "length", "--quiet")[1] == ""
     (data.parent / "1.png").unlink()
     _, err = run(*FLICKR, "-d", data, "-m", "picture", "--quiet")
@@ -80,9 +73,7 @@ def test_quiet_says_nothing_but_what_went_wrong(run: Run, data: Path) -> None:
 
 
 @pytest.mark.parametrize("width", [40, 120])
-def test_a_wide_table_is_cut_between_columns(
-    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wide_table_is_cut_between_columns(width, monkeypatch, capsys):
     heads = ["", *(f"aspect {number}" for number in range(8))]
     rows = [["[/b]", *(f"{number}1.2 [30.0, 40.0]" for number in range(8))], ["猫:dog:", *"abcdefgh"]]
     monkeypatch.setenv("NO_COLOR", "1")
@@ -98,7 +89,7 @@ def test_a_wide_table_is_cut_between_columns(
     assert all(shown.count(text) == 1 for text in (*heads[1:], *rows[0][1:]))
 
 
-def test_several_benchmarks_have_paths_and_a_limit(run: Run, data: Path, tmp_path: Path) -> None:
+def test_several_benchmarks_have_paths_and_a_limit(run, data, tmp_path):
     named = ("-b", f"flickr8k-expert={data}", "-b", f"pascal-50s={write_pairs(tmp_path / 'pairs', 20)}")
     output = tmp_path / "figures.json"
     out, err = run("bench", *named, "--limit", 16, "--resamples", 50, "-m", "length", "-s", "good", "-o", output)
@@ -107,9 +98,7 @@ def test_several_benchmarks_have_paths_and_a_limit(run: Run, data: Path, tmp_pat
     assert [each["items"] for each in json.loads(output.read_text())["benchmarks"]] == [16, 16]
 
 
-def test_all_metrics_are_those_that_can_score_and_images_may_lie_elsewhere(
-    run: Run, data: Path, tmp_path: Path
-) -> None:
+def test_all_metrics_are_those_that_can_score_and_images_may_lie_elsewhere(run, data, tmp_path):
     out, _ = run(*FLICKR, "-d", data, "--metric", "all", "-m", "length", "--score-column", "good")
     assert row_names(out) == ["length", "unigram", "picture", "column:good"]
     (tmp_path / "photos").mkdir()
@@ -122,7 +111,7 @@ def test_all_metrics_are_those_that_can_score_and_images_may_lie_elsewhere(
     assert row_names(out) == ["picture"]
 
 
-def test_a_metric_that_scores_nothing_ends_in_1_after_the_table(run: Run, tmp_path: Path) -> None:
+def test_a_metric_that_scores_nothing_ends_in_1_after_the_table(run, tmp_path):
     data = write_rated(tmp_path, 12, change=lambda row: row.update(candidate="fail " + row["candidate"]))
     line = (*FLICKR, "-d", data, "-m", "picture", "-m", "length")
     out, err = run(*line, "--json", code=1)
@@ -133,14 +122,14 @@ def test_a_metric_that_scores_nothing_ends_in_1_after_the_table(run: Run, tmp_pa
     assert [cell.strip() for cell in lines[0]] == ["picture", "-", "0", "12", "-", "-"]
 
 
-def test_the_benchmarks_are_listed(run: Run) -> None:
+def test_the_benchmarks_are_listed(run):
     listed = {each["name"]: each for each in json.loads(run("bench", "--list", "--json")[0])["benchmarks"]}
     assert listed["flickr8k-expert"]["statistic"] == "tau-c"
     lines = run("bench", "--list")[0].splitlines()
     assert {line.partition(":")[0] for line in lines if not line.startswith(" ")} == set(listed)
 
 
-def test_a_file_of_ratings_is_a_benchmark(run: Run, tmp_path: Path) -> None:
+def test_a_file_of_ratings_is_a_benchmark(run, tmp_path):
     rows = ["image,caption,anna,ben,mine", *(f"{n // 2}.png,A star.,{n},{n % 5},{n * n}" for n in range(8))]
     (tmp_path / "rated.csv").write_text("\n".join(rows))
     line = ("--score-column", "mine", "--resamples", 50, "--json")

@@ -1,13 +1,8 @@
 """What a command cannot do, it says in one line; exit code 1 is for data and 2 for options, and nothing is written."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from reward.cli.app import COMMANDS
-from tests.reward.cli.conftest import Run
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +17,7 @@ FLICKR = "bench -b flickr8k-expert"
 JUDGED = "-j no/model -o o.json"
 
 
-def run_line(run: Run, line: str, code: int) -> str:
+def run_line(run, line, code):
     rest = "" if " -o " in line else REST.get(line.split()[0], "")
     return run(*f"{line} {rest}".split(), code=code)[1]
 
@@ -110,7 +105,7 @@ DRAWS = ("report ", f"{FLICKR}=rated.jsonl -m length -o")
     [(line, 2, message) for line, message in WRONG_LINES.items()]
     + [(line, 1, message) for line, message in WRONG_DATA.items()],
 )
-def test_what_is_wrong_is_one_line(line: str, code: int, message: str, run: Run, folder: Path) -> None:
+def test_what_is_wrong_is_one_line(line, code, message, run, folder):
     if line.startswith(DRAWS):
         pytest.importorskip("matplotlib")
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
@@ -134,7 +129,7 @@ NOTHING_SCORED = {  # {line whose data hold nothing to score: what it says}
 
 
 @pytest.mark.parametrize("line", NOTHING_SCORED)
-def test_nothing_scored_is_an_error(line: str, run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_scored_is_an_error(line, run, folder, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     assert "error: " + NOTHING_SCORED[line] in run_line(run, line, 1)
     assert {line.split()[0] for line in NOTHING_SCORED} == set(COMMANDS) - {"metrics", "serve"}
@@ -152,7 +147,7 @@ def test_nothing_scored_is_an_error(line: str, run: Run, folder: Path, monkeypat
         "demo -o s3://bucket/demo",
     ],
 )
-def test_no_folder_is_named_after_an_address(line: str, run: Run, folder: Path) -> None:
+def test_no_folder_is_named_after_an_address(line, run, folder):
     before = sorted(folder.iterdir())
     message = run(*line.split(), code=1)[1]
     assert "is an address; nothing is sent there. Give a path on this disk" in message
