@@ -79,6 +79,7 @@ def audit(
         )
     report = audit_report(result, command=terminal.command_line())
     print_report(report, output, json=json, quiet=quiet)
+    # After the report: whoever fails in a CI wants to see by which attack.
     failed = False
     for label, metric in result.metrics.items():
         attack, outcome = metric.worst

@@ -73,6 +73,7 @@ class JudgingOptions:
         from reward.metaeval.arena.judging import judge_battles
 
         if self.judge is None:
+            # All options of this group but --judge itself, of which none is true unless it was written.
             options.refuse({name: value or None for name, value in vars(self).items()}, "goes with --judge")
             entries = []
             for path in files:
@@ -81,6 +82,7 @@ class JudgingOptions:
         if self.output is None:
             raise typer.BadParameter("is missing: where are the verdicts to be kept?", param_hint="--output")
         battles = self._made(files, seed)
+        # Lazily: what is wrong with the battles, or complete already, is said before a model of gigabytes is loaded.
         judge = load_judge(self.judge, lazily=True, **options.read_settings(self.judge_set))
         pairwise = PairwiseJudge(
             judge,
@@ -103,6 +105,7 @@ class JudgingOptions:
         console = terminal.console(stderr=True)
         if judged.already_done:
             print_done(self.output, "battles and settings", "asked")
+        # The exit code of a run that failed altogether, such as with a wrong key, must not be that of a success.
         if not any("judge" in battle for battle in judged.battles):
             problems = [battle["judge_error"] for battle in judged.battles if "judge_error" in battle]
             console.print(f"error: no battle could be judged; the first: {problems[0]}", style="red")

@@ -118,6 +118,7 @@ def caption(
     sources = metrics.sources()
     speed.check_cache()
     scoring = {**vars(device), **vars(speed), "weights": options.parse_weights(weights)}
+    # Before the images are read, so that a wrong address or folder ends the command at once.
     captioner = _captioner(model, model_set, device.device)
     try:
         summary = caption_images(
@@ -132,7 +133,7 @@ def caption(
             progress=not run.quiet,
             **{name: value for name, value in scoring.items() if value is not None},
         )
-    finally:
+    finally:  # what was paid for before a Ctrl-C is said, too
         print_usage([captioner.usage], by="model", quiet=run.quiet)
     _report(summary, quiet=run.quiet)
 

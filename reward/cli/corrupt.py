@@ -90,6 +90,7 @@ def corrupt(
     """
     from reward.judges.sources import load_judge
 
+    # What goes together is checked before torch and the data are touched.
     if judge is None:
         options.refuse({"rewrite": rewrite, "prompt": prompt, "judge_set": judge_set}, "goes with --judge")
     if retrieve is None:
@@ -98,11 +99,11 @@ def corrupt(
     from reward.training.corruptions.prompts import load_prompts
     from reward.training.corruptions.sampler import WORD_LEVEL
 
-    source = _open(data, columns.split)
+    reader = _open(data, columns.split)
     rewriter = None if judge is None else load_judge(judge, lazily=True, **options.read_settings(judge_set))
     try:
         made = make_corrupted(
-            source,
+            reader,
             output,
             words=WORD_LEVEL if words == "all" else _names(words),
             judge=rewriter,

@@ -79,6 +79,7 @@ def serve(
     from reward.checkpoints.folders import warn_embedded
     from reward.optional import require
 
+    # Here, once, and not in each of the processes, which would be started again and again.
     require("uvicorn", extra="serve", purpose="capreward serve")
     from reward.service.processes import serve as serve_all
 

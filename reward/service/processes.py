@@ -30,6 +30,8 @@ def serve(settings: ServiceSettings) -> None:
         ServiceError: a port cannot be used, or the metrics cannot be loaded.
     """
     addresses = settings.places()
+    # Here, where the reason can be raised. Between this and the start of a process another program may take the port;
+    # then the process itself says so and ends the service.
     for _, port in addresses:
         _listening(settings.host, port).close()
     stopping = threading.Event()

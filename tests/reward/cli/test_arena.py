@@ -104,28 +104,6 @@ def test_other_judges_and_a_second_annotator_vote_too(run, entries, tmp_path):
     assert (figures["weighted"], "each battle counts 1 / P" in err) == (True, True)
 
 
-def test_a_folder_in_the_layout_of_caparena_auto_gives_the_leaderboard(run, tmp_path):
-    """A file for each model beside the benchmark; one model is a baseline and does not meet itself."""
-    judged = {"good": WORDS[1.0], "base": WORDS[0.5], "poor": WORDS[0.0]}
-    for model, judge in judged.items():
-        rows = [
-            {"img": f"{n}.jpg", "caption1": "a b", "caption2": "a", "ref": "c", "judge": "?" if n == 7 else judge}
-            | {"source1": model, "source2": baseline, "ref_model": baseline}
-            for n, baseline in enumerate(("base", "other") * 4)
-            if model != baseline
-        ]
-        write(tmp_path, rows, f"{model}.json")
-    write(tmp_path, {}, "caparena_auto_600.json")
-    (tmp_path / "rank").mkdir()
-    ranking = write(tmp_path, {"source": "me", "ranking": {"poor": 1, "base": 5, "good": 7}}, "rank/ranking.json")
-    out, err = run(tmp_path, "--ranking", ranking, *FEW)
-    board = [re.findall(r"[\w.-]+", row) for row in out.split("CapArena-Auto by judge")[1].splitlines()[4:7]]
-    assert [row[:2] for row in board] == [["good", "87.50"], ["base", "0.00"], ["poor", "-87.50"]]
-    assert board[1][-4:] == ["2.00", "3", "of", "4"]
-    assert re.search(r"judge .* 100\.0 . +100\.0 .$", out.split("Kendall (score)")[1].splitlines()[2])
-    assert "judge: 3 without a result; the first:" in err
-
-
 def test_captions_of_two_models_meet_and_a_judge_decides(run, tmp_path):
     names = [f"{number}.png" for number in range(6)]
     for number, name in enumerate(names):

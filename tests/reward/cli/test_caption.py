@@ -138,12 +138,3 @@ def test_a_name_that_is_not_utf8_costs_its_image_alone(run, photos, tmp_path):
     assert "no caption for 1 of 3 images: the name of the image file is not UTF-8" in err
     (bad,) = [row for row in read_lines(tmp_path / "c.jsonl") if row["caption"] is None]
     assert (bad["image"], r"caf\udce9.png'; rename it" in bad["error"]) == (None, True)
-
-
-def test_what_a_server_refuses(run, photos, server, tmp_path):
-    line = ("caption", photos, *ASK, "-o", tmp_path / "c.jsonl", "--model")
-    server.refuse = "Describe"
-    _, err = run(*line, server.endpoint, code=1)
-    assert "error: no image could be captioned; the first: the server refuses the question (" in err
-    assert "if these are too many at once, give a smaller --chunk, such as 1" in err
-    assert not list(tmp_path.glob("c.jsonl*"))
