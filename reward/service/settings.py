@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -117,9 +116,3 @@ class ServiceSettings(Settings):
         if not 1024 <= self.port <= 65536 - len(devices):
             raise ConfigError(f"port must be in 1024..{65536 - len(devices)}, got {self.port}")
         return list(zip(devices, range(self.port, self.port + len(devices)), strict=True))
-
-    @property
-    def limits(self) -> Mapping[str, float]:
-        """What `/info` tells clients of the limits."""
-        names = ("max_body", "max_pixels", "max_candidates", "max_waiting", "timeout")
-        return {name: getattr(self, name) for name in names}

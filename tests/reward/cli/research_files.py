@@ -80,11 +80,7 @@ FILES = {
     "foil.jsonl": _TEXTS,
     "mmhe.jsonl": _MMHE,
     "captions.jsonl": [{"image": "1.png", "caption": "A red dog lies on grass. " * 15 + "It guards a red ball."}],
-    "prompt.yaml": {
-        **FleurPrompt.of().to_json(),
-        "version": "mine",
-        "rubric": "0.0: bad. 0.3: poor. 1.0: good.",
-    },
+    "prompt.yaml": {**FleurPrompt.of().to_json(), "version": "mine", "rubric": "0.0: bad. 0.3: poor. 1.0: good."},
     "beit3.yaml": lambda file: file.write_text(json.dumps({"model": published(file.parent), "max_steps": 1})),
     "caparena_annots_eval.json": _BATTLES,
     "caparena_annots_eval_gpt.json": _JUDGED,
