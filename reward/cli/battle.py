@@ -81,7 +81,7 @@ class JudgingOptions:
             return entries, 0
         if self.output is None:
             raise typer.BadParameter("is missing: where are the verdicts to be kept?", param_hint="--output")
-        battles = self._made(files, seed)
+        battles = self._battles(files, seed)
         # Lazily: what is wrong with the battles, or complete already, is said before a model of gigabytes is loaded.
         judge = load_judge(self.judge, lazily=True, **options.read_settings(self.judge_set))
         pairwise = PairwiseJudge(
@@ -117,7 +117,7 @@ class JudgingOptions:
             console.print(f"{line} -> {self.output}", style="green")
         return judged.battles, judged.unanswered
 
-    def _made(self, files: Sequence[str], seed: int) -> list[Battle]:
+    def _battles(self, files: Sequence[str], seed: int) -> list[Battle]:
         """The battles of one file, or of the captions of models."""
         from reward.metaeval.arena.battles import (
             make_auto_battles,

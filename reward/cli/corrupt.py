@@ -102,7 +102,7 @@ def corrupt(
     reader = _open(data, columns.split)
     rewriter = None if judge is None else load_judge(judge, lazily=True, **options.read_settings(judge_set))
     try:
-        made = make_corrupted(
+        corrupted = make_corrupted(
             reader,
             output,
             words=WORD_LEVEL if words == "all" else _names(words),
@@ -117,9 +117,9 @@ def corrupt(
             overwrite=run.overwrite,
             progress=not run.quiet,
         )
-        if made.already_done:
-            print_done(made.output, "data and settings", "made")
-        _report(made, run.quiet)
+        if corrupted.already_done:
+            print_done(corrupted.output, "data and settings", "made")
+        _report(corrupted, run.quiet)
     finally:
         print_usage([] if rewriter is None else [rewriter.usage], quiet=run.quiet)
 
@@ -151,19 +151,19 @@ def _retriever(checkpoint: str, spm: Path | None, device: str | None) -> Retriev
     return Retriever(towers, checkpoint)
 
 
-def _report(made: Corrupted, quiet: bool) -> None:
+def _report(corrupted: Corrupted, quiet: bool) -> None:
     """Prints how many wrong captions of each kind there are, and what was left out; exits with 1 if there are none."""
     console = terminal.console(stderr=True)
-    for kind, count in made.counts.items():
+    for kind, count in corrupted.counts.items():
         if not count:  # said in any case
             console.print(f"{kind}: 0 wrong captions", style="yellow")
         elif not quiet:
             console.print(f"{kind}: {count:,} wrong captions")
     if not quiet:
-        for reason, count in made.dropped.items():
+        for reason, count in corrupted.dropped.items():
             console.print(f"{count:,} left out: {reason}", style="yellow")
-    if not any(made.counts.values()):
+    if not any(corrupted.counts.values()):
         console.print("error: no wrong caption could be made", style="red")
         raise typer.Exit(1)
     if not quiet:
-        console.print(f"{made.rows:,} captions -> {made.output}", style="green")
+        console.print(f"{corrupted.rows:,} captions -> {corrupted.output}", style="green")
