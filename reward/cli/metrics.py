@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from reward.metrics.base import CheckpointFacts, MetricSpec
 
 _WHICH = ("metric", "captions", "needs", "cannot see")
-_CHECKPOINT = ("source", "metrics", "licence", "download", "GiB", "GFLOP a caption")
+_CHECKPOINT = ("checkpoint", "metrics", "licence", "download", "GiB", "GFLOP a caption")
 
 
 def metrics(
@@ -170,8 +170,8 @@ def _show_for_photos(specs: Sequence[MetricSpec]) -> None:
     second = [(facts.source, ", ".join(names), *_cells(facts)) for facts, names in by_size]
     _print_folded(_WHICH, first)
     terminal.print_table(_CHECKPOINT, second)
-    for note, sources in notes.items():
-        print(textwrap.fill(f"- {', '.join(sources)}: {note}.", 118, subsequent_indent="  "))
+    for note, names in notes.items():
+        print(textwrap.fill(f"- {', '.join(names)}: {note}.", 118, subsequent_indent="  "))
 
 
 def _cells(facts: CheckpointFacts) -> tuple[str, str, str, str]:

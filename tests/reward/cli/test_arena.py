@@ -90,13 +90,17 @@ def test_other_judges_and_a_second_annotator_vote_too(run, entries, tmp_path):
     second = [{**entry, "winner": "equal"} if number < 10 else entry for number, entry in enumerate(marked)]
     ranking = write(tmp_path, [f"model {number}" for number in (4, 3, 2, 1, 0)], "ranking.json")
     line = ("--judged", f"contrary={turned}", "--annotator", write(tmp_path, second, "s.json"), "--pair-weights")
-    out, err = run(write(tmp_path, marked), *line, "--ranking", ranking, "--json", *FEW)
+    out, err = run(
+        write(tmp_path, marked), *line, "--ranking", ranking, "--leaderboard", f"same={ranking}", "--json", *FEW
+    )
     figures = json.loads(out)
     agreed = {name: row["levels"]["overall"]["value"] for name, row in figures["agreement"].items()}
     ties = sum(entry["winner"] == "equal" for entry in entries) / 300
     same = sum(one["winner"] == two["winner"] for one, two in zip(marked[:40], second, strict=False)) / 40
     assert [agreed[name] for name in ("judge", "contrary", "annotator")] == pytest.approx([1, ties, same])
     assert figures["agreement"]["annotator"]["battles"]["overall"] == 40
+    board = figures["correlations"].pop("leaderboard:same")
+    assert [row["spearman"]["value"] for row in board.values()] == pytest.approx([1])
     ranks = {name: row["elo"]["spearman"]["value"] for name, row in figures["correlations"].items()}
     assert ranks["people"] == ranks["judge"] == -1  # the fixed ranking is upside down
     assert ranks["contrary"] == ranks["length"] == 1

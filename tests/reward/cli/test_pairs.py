@@ -52,6 +52,8 @@ def test_pairs_and_counts_of_what_was_dropped(run, folder):
         "share of pairs whose chosen caption is longer: 1",
     ):
         assert told in err
+    more = run("pairs", folder / "lists.jsonl", "--margin", "0.9", "-o", folder / "p.jsonl", code=1)[1]
+    assert "no row can be made" in more
     assert "exists already: choose another output, or replace it with --overwrite" in run(*line, code=1)[1]
 
 
