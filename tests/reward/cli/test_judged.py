@@ -8,7 +8,7 @@ from PIL import Image
 
 from tests.toys.json_lines import read_lines, write_lines
 from tests.toys.loopback_judge import loopback_judge
-from tests.toys.rating_judges import save_yes_judge, strict_llava
+from tests.toys.rating_judges import strict_llava
 
 pytestmark = pytest.mark.slow
 
@@ -60,15 +60,3 @@ def test_questions_boxes_and_tasks_come_from_columns(run, tmp_path):
         assert "inside the image of 32 x 32" in scored[2]["error"]
         line += ["--set", "task=documents", "--overwrite"]
         assert "needs a column with the question" in run(*line, code=1)[1]
-
-
-def test_a_model_on_this_machine_and_a_prompt_of_ones_own(run, tmp_path):
-    Image.new("RGB", (16, 16), "red").save(tmp_path / "a.png")
-    data = write_lines(tmp_path / "data.jsonl", [{"image": "a.png", "caption": "A dog."}])
-    prompt, folder, output = tmp_path / "mine.yaml", save_yes_judge(tmp_path / "yes"), tmp_path / "s.jsonl"
-    prompt.write_text('ask: "Is this right? {caption}"\nread: yes\n')
-    line = ["score", data, "-m", f"judge={folder}", "--device", "cpu", "-o", output]
-    run(*line, "--set", f"prompt={prompt}", "--set", "explain=true")
-    (row,) = read_lines(output)
-    assert 0 < row["grade"] < 1
-    assert row["explanation"]
