@@ -42,7 +42,7 @@ def test_train_then_resume_a_stopped_run(tmp_path, run, monkeypatch):
 
 
 def test_several_seeds_and_one_more(tmp_path, run):
-    settings = {**small_config(model={"fusion": {"width": 16, "heads": 2}}).to_dict(), "max_steps": 1}
+    settings = {**small_config(model={"fusion": {"width": 16, "heads": 2}}).to_dict(), "max_steps": 2}
     config = write_settings(tmp_path / "small.json", settings)
     arguments = ("train", "vela", "--config", config, "-o", tmp_path / "out", "--seed", 3, "--seed", 4)
     run(*arguments)
@@ -55,8 +55,8 @@ def test_several_seeds_and_one_more(tmp_path, run):
     assert len(set(errors)) == 3
     assert "mean ± standard deviation of 3 runs" in out
     assert f"{np.mean(errors):.4f} ± {np.std(errors, ddof=1):.4f}" in out
-    write_settings(config, {**settings, "max_steps": 2})
-    assert "config.max_steps was 1 and is 2" in run(*arguments, code=1)[1]
+    write_settings(config, {**settings, "max_steps": 3})
+    assert "config.max_steps was 2 and is 3" in run(*arguments, code=1)[1]
 
 
 def test_train_on_from_a_checkpoint_with_two_sets(tmp_path, run):
