@@ -242,7 +242,7 @@ def score(
     sources = scoring.sources()
     summary = engine.score(data, scoring, {**arguments, "scorer": sources})
     print_usage([usage for source in sources for usage in source.usages], quiet=scoring.quiet)
-    print_summary(summary, quiet=scoring.quiet, what="scored")
+    print_summary(summary, quiet=scoring.quiet, verb="scored")
 
 
 @options.describe(
@@ -330,7 +330,7 @@ def _run(
     if scoring.drop_images and not quiet:
         console(stderr=True).print("pictures inside the data are left out of the output (--drop-images)")
     done = "scored" if kind == "scores" else "reranked"
-    print_summary(summary, quiet=quiet, what=done, shows_rows=output is None and data != "-")
+    print_summary(summary, quiet=quiet, verb=done, shows_rows=output is None and data != "-")
 
 
 @contextmanager

@@ -364,11 +364,6 @@ def _load(
         if os.path.isdir(name):
             problem = f"{name} is no folder of a data set"
         raise DataError(f"{problem}: {_in_short(error)}") from error
-    if loaded.column_names == ["image"] and os.path.isdir(name):
-        raise DataError(
-            f"{folder} holds pictures and no captions: put captions.csv with a line `image,caption` and a row for "
-            "each beside them, or have them captioned: capreward caption --help"
-        )
     return _of_splits(loaded, None, name=name, folder=folder)
 
 
