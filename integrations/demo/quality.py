@@ -15,7 +15,7 @@ from reward.data.samples import is_blank
 from reward.data.words import count_words
 from reward.decoding.selection import rank, rate_candidates, rewards_of_words
 from reward.metaeval import Interval, bootstrap_weights, mean_interval
-from reward.report.page import plain
+from reward.report.report import plain
 from reward.scenes import Oracle, Scene
 from reward.scenes.graph import Fact
 from reward.scenes.language import POSITION_PHRASES

@@ -212,4 +212,4 @@ def _print_headline(console: Console, headline: Headline) -> None:
         change += f", {headline.difference.value:+.2f} [{low}, {high}] {word}"
         style = {"up": "green", "down": "red"}.get(kind)
     console.print(f"{headline.title}: {change}", style=style, markup=False)
-    console.print(f"  {headline.what}", markup=False)
+    console.print(f"  {headline.text}", markup=False)

@@ -1,7 +1,5 @@
 """The parts of the demo one by one: the oracle's verdicts, agreement, choosing, captions, the report."""
 
-from __future__ import annotations
-
 import random
 import re
 from dataclasses import replace

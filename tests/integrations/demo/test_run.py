@@ -1,7 +1,5 @@
 """`capreward demo`: report, figures, files, help, interruption."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

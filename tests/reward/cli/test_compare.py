@@ -1,36 +1,31 @@
 """`compare`: two captioners on the same images."""
 
-from __future__ import annotations
-
 import json
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from reward.errors import DataError
-from reward.metaeval.benchmarks import Benchmark
 from reward.metaeval.benchmarks.own_captions import load_captions
 from reward.metaeval.two_captioners import compare_captioners
 from reward.registry import MetricSource
-from tests.reward.cli.conftest import Run
 from tests.toys.json_lines import write_lines
 
-LENGTHS: list[int | None] = [3, 1, 4, 1, 5]
+LENGTHS = [3, 1, 4, 1, 5]
 LENGTH = [MetricSource("length")]
 IMAGES = [f"photos/{number}.png" for number in range(5)]
 
 
-def written(path: Path, lengths: list[int | None], images: list[str]) -> Path:
+def written(path, lengths, images):
     """Captions of so many words, and these numbers as their rewards."""
     texts = [None if length is None else " ".join(["star"] * length) for length in lengths]
     rows = zip(images, texts, lengths, strict=True)
     return write_lines(path, ({"image": image, "caption": text, "reward": length} for image, text, length in rows))
 
 
-def side(path: Path, lengths: list[int | None], images: list[str] = IMAGES) -> Benchmark:
+def side(path, lengths, images=IMAGES):
     return load_captions(written(path, lengths, images))
 
 
@@ -53,7 +48,7 @@ def test_images_are_matched_and_compared_in_pairs(tmp_path, images, lengths):
     assert "5 images are in both" in found.note
 
 
-def test_what_has_no_score_is_left_out_and_said(tmp_path: Path) -> None:
+def test_what_has_no_score_is_left_out_and_said(tmp_path):
     first = side(tmp_path / "a.jsonl", [*LENGTHS[:4], None])
     (found,) = compare_captioners([first, side(tmp_path / "b.jsonl", [2, 2, 1], IMAGES[2:])], LENGTH)
     assert found.scores.tolist() == [[4, 1], [2, 2]]
@@ -67,7 +62,7 @@ def test_what_has_no_score_is_left_out_and_said(tmp_path: Path) -> None:
             list(compare_captioners([first, bare], metrics))
 
 
-def scored(run: Run, data: Path, *line: object) -> Path:
+def scored(run, data, *line):
     """What `score` makes of captions, beside them."""
     output = data.with_name(f"{data.stem}.{'-'.join(map(str, line))}.jsonl".replace("/", "-"))
     run("score", data, "-o", output, "-q", *line)
@@ -94,9 +89,7 @@ def scored(run: Run, data: Path, *line: object) -> Path:
         ),
     ],
 )
-def test_scores_are_compared_that_the_same_metric_made(
-    run: Run, tmp_path: Path, first: str, second: str, compared: str, message: str
-) -> None:
+def test_scores_are_compared_that_the_same_metric_made(run, tmp_path, first, second, compared, message):
     sides = []
     for name, lengths, line in (("a", LENGTHS, first), ("b", [2] * 5, second)):
         rows = [{"image": image, "caption": "star " * words} for image, words in zip(IMAGES, lengths, strict=True)]
@@ -110,7 +103,7 @@ def test_scores_are_compared_that_the_same_metric_made(
     assert ("by length" in row["note"]) == (first not in ("-m unigram", "-m length -w length=1"))
 
 
-def test_scores_that_are_not_of_these_captions_are_scored_anew(run: Run, tmp_path: Path) -> None:
+def test_scores_that_are_not_of_these_captions_are_scored_anew(run, tmp_path):
     sides = []
     for name in "ab":
         rows = [{"image": image, "caption": "star star", "references": ["star"] * (name == "b")} for image in IMAGES]
@@ -123,7 +116,7 @@ def test_scores_that_are_not_of_these_captions_are_scored_anew(run: Run, tmp_pat
     assert json.loads(run("compare", *sides, "-m", "length", "--json")[0])["rows"][0]["scores"] == [1.8, 2.0]
 
 
-def test_captions_without_a_score_are_counted_also_when_quiet(run: Run, tmp_path: Path) -> None:
+def test_captions_without_a_score_are_counted_also_when_quiet(run, tmp_path):
     files = [written(tmp_path / f"{name}.jsonl", LENGTHS, IMAGES) for name in "ab"]
     files[1].write_text(files[1].read_text().replace('"reward": 1', '"reward": null'))
     out, err = run("compare", *files, "--json", "-q")
@@ -132,7 +125,7 @@ def test_captions_without_a_score_are_counted_also_when_quiet(run: Run, tmp_path
     assert "nothing beside a.jsonl and b.jsonl says which metric" in run("compare", *files)[1]
 
 
-def test_the_command_prints_a_table_and_writes_one_page(run: Run, tmp_path: Path) -> None:
+def test_the_command_prints_a_table_and_writes_one_page(run, tmp_path):
     (tmp_path / "photos").mkdir()
     for image in IMAGES:
         Image.new("RGB", (8, 8), "red").save(tmp_path / image)
