@@ -13,7 +13,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from integrations.demo.agreement import CEILING
-from integrations.demo.quality import LESS_IS_BETTER
+from integrations.demo.quality import LESS_IS_BETTER, MEASURES
 from reward.metaeval import Interval
 from reward.metaeval.agreement import RATER
 from reward.report.page import charts, data_address, environment, folded, table
@@ -25,13 +25,6 @@ from reward.scoring.writers import write_text
 _COLUMNS = {"desc": "descriptiveness", "rel": "relevance", "flu": "fluency", "mean": "mean of the three"}
 _MEASURES = {
     "f1": "oracle F1",
-    "recall": "recall",
-    "precision": "precision",
-    "faults": "flaws of language",
-    "words": "words",
-}
-# What a card shows beside its main figure, so that a gain is not all that is seen.
-_BESIDE = {
     "recall": "recall",
     "precision": "precision",
     "faults": "flaws of language",
@@ -83,15 +76,8 @@ def write_report(folder: Path, results: Mapping[str, Any], examples: Sequence[Ma
     """
     templates = environment("integrations.demo")
     templates.filters |= {"value": _value, "cell": _cell, "verdict": verdict, "png": partial(data_address, kind="png")}
-    parts: dict[str, Markup] = {}
-    if results["agreement"]:
-        parts["agreement"] = _agreement(results["agreement"])
-    if results["choice"]:
-        parts["choice"] = _choice(results["choice"])
-    if results["grpo"]:
-        parts["grpo"] = _grpo(results["grpo"])
-    if results["offline"]:
-        parts["offline"] = _offline(results["offline"])
+    draw = {"agreement": _agreement, "choice": _choice, "grpo": _grpo, "offline": _offline}
+    parts = {name: draw_part(results[name]) for name, draw_part in draw.items() if results[name]}
     html = templates.get_template("demo.html.jinja").render(
         title="capreward demo",
         results=results,
@@ -158,7 +144,8 @@ def _quality_headline(title: str, before: str, after: str, part: Mapping[str, An
         f"oracle F1 on {part['scenes']} held-out scenes: {before}, and {after}",
         f"{part['means'][before]['f1'].value:.2f}",
         difference["f1"],
-        [(name, measure, difference[measure]) for measure, name in _BESIDE.items()],
+        # So that a gain is not all that is seen.
+        [(name, measure, difference[measure]) for measure, name in _MEASURES.items() if measure != "f1"],
     )
 
 
@@ -211,8 +198,9 @@ def _offline(part: Mapping[str, Any]) -> Markup:
 
 def _systems(part: Mapping[str, Any]) -> Markup:
     """Tables of the systems of a part, and of their differences."""
-    means = _table("means", "", part["means"], _MEASURES)
-    return means + _table("paired differences", "", part["differences"], _MEASURES, sign="+")
+    columns = {measure: _MEASURES[measure] for measure in MEASURES}
+    means = _table("means", "", part["means"], columns)
+    return means + _table("paired differences", "", part["differences"], columns, sign="+")
 
 
 def _table(title: str, head: str, rows: _Rows, columns: Mapping[str, str], sign: str = "") -> Markup:

@@ -36,9 +36,8 @@ def print_report(
         terminal.print_json(report.to_json())
     else:
         for table in report.tables:
-            if not table.is_detail:
-                rows = table.frame.to_numpy().tolist()
-                terminal.print_table(list(table.frame), rows, title=table.title, best=table.best)
+            rows = table.frame.to_numpy().tolist()
+            terminal.print_table(list(table.frame), rows, title=table.title, best=table.best)
     console = terminal.console(stderr=True)
     if notes is None:
         notes = [] if quiet else report.notes

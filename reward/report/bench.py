@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from statistics import fmean
 from typing import Any
 
 import pandas as pd
@@ -27,7 +29,7 @@ _FIGURES |= {"images": 0, "by_category": {}, "scored": 0}
 
 
 def bench_report(tables: Sequence[BenchTable], *, command: str, seed: int, resamples: int, references: bool) -> Report:
-    """All tables of `run_bench` as a report; its pages also have all statistics, and each failure.
+    """All tables of `run_bench` as a report; its JSON also has all statistics, and each failure.
 
     Args:
         tables: of the benchmarks.
@@ -69,24 +71,25 @@ def _overview(tables: Sequence[BenchTable]) -> Table:
             if row is table.best:
                 cell += " best"
             cells.append(cell + _star(row))
+            # Scores that were kept by an earlier run have no time.
             if row.run is not None and not math.isnan(row.run.seconds):
                 seconds.append(row.run.seconds)
-        cells.append(milliseconds(sum(seconds) / len(seconds)) if seconds else "-")
+        cells.append(milliseconds(fmean(seconds or [math.nan])))
         rows.append(cells)
     heads = ["", *(f"{table.title} ({table.headline or '-'})" for table in tables), "ms/caption"]
     return Table("All benchmarks, x 100", pd.DataFrame(rows, columns=heads))
 
 
 def _benchmark_tables(table: BenchTable) -> list[Table]:
-    """The tables of one benchmark: agreement; one rater and failures, if they were asked for; and all statistics."""
+    """The tables of one benchmark: agreement, and if they were asked for one rater and failures."""
     shown = [_agreement(table)]
     if table.raters is not None:
         agreement = table.raters.agreement
         frame = interval_frame(agreement, next(iter(agreement.values())))
         shown.append(Table(f"{table.title}: tau x 100 with the mean of all raters but one", frame))
     if table.threshold is not None:
-        shown += _failures(table, table.threshold)
-    return shown + _all_statistics(table)
+        shown.append(_failures(table, table.threshold))
+    return shown
 
 
 def _agreement(table: BenchTable) -> Table:
@@ -99,8 +102,12 @@ def _agreement(table: BenchTable) -> Table:
             statistic = f"{row.evaluation.statistic} x 100"
             scored = row.evaluation.scored
         cells = [row.metric.label, *(percent(row.estimates.get(column)) for column in table.columns)]
-        cells += ["-", "-"] if row.left_out else [str(scored), str(row.errors)]
+        if row.left_out:
+            cells += ["-", "-"]
+        else:
+            cells += [str(scored), str(row.errors)]
         cells.append("-" if row.run is None else milliseconds(row.run.seconds))
+        # The row that the others are tested against has no p; the best may be another one, if it was named.
         if row is table.best and row is table.against:
             cells.append("best")
         elif row is table.against:
@@ -112,8 +119,7 @@ def _agreement(table: BenchTable) -> Table:
         rows.append(cells)
     if table.benchmark.spec.statistics:  # of one's own ratings, each in a column
         statistic = "agreement x 100"
-    p = f"p ({table.headline})" if table.headline else "p"
-    heads = ["", *table.columns, "scored", "errors", "ms/caption", p]
+    heads = ["", *table.columns, "scored", "errors", "ms/caption", f"p ({table.headline or '-'})"]
     best = None if table.best is None else table.rows.index(table.best)
     title = f"{table.title}: {statistic}, {len(table.benchmark.rows)} items"
     return Table(title, pd.DataFrame(rows, columns=heads), best)
@@ -124,45 +130,27 @@ def _star(row: BenchRow) -> str:
     return " *" if row.p_adjusted is not None and row.p_adjusted < SIGNIFICANT else ""
 
 
-def _all_statistics(table: BenchTable) -> list[Table]:
-    """All statistics of each aspect, or of all pairs together; none if there is only one statistic."""
-    columns: dict[str, dict[str, str]] = {}
-    aspects = list(table.benchmark.aspects)
-    for row in table.rows:
-        if row.evaluation is None:
-            continue
-        details = row.evaluation.details
-        aspects = aspects or list(details)[-1:]
-        for aspect in aspects:
-            for statistic, value in details[aspect].items():
-                name = statistic.replace("_", "-")
-                head = f"{aspect} {name}" if len(aspects) > 1 else name
-                columns.setdefault(head, {})[row.metric.label] = f"{100 * value:.1f}"
-    if len(columns) <= len(aspects):
-        return []
-    whole = "" if table.benchmark.aspects else f" of {aspects[0]}"
-    title = f"{table.title}: all statistics{whole} x 100"
-    return [Table(title, column_frame(columns), is_detail=True)]
-
-
-def _failures(table: BenchTable, threshold: float) -> list[Table]:
-    """Numbers and shares of scores far from the mean rating, and a list of them, for people to sort into kinds."""
+def _failures(table: BenchTable, threshold: float) -> Table:
+    """Numbers and shares of scores far from the mean rating, by aspect and over all of them."""
     scores = _scores(table)
-    facts = ["row", "aspect", "image", "rating", "score", "candidate"]
-    distant = pd.DataFrame(failures(table.benchmark, scores, threshold), columns=facts)
-    scored = pd.DataFrame(failures(table.benchmark, scores), columns=facts)
     columns: dict[str, dict[str, str]] = {}
     for column in (*table.benchmark.aspects, "all"):
-        counts = distant.loc[distant["aspect"].eq(column) | (column == "all"), "row"].value_counts()
-        totals = scored.loc[scored["aspect"].eq(column) | (column == "all"), "row"].value_counts()
         columns[column] = dict.fromkeys(scores, "-")
-        for label, total in totals.items():
-            count = counts.get(label, 0)
-            columns[column][str(label)] = f"{count} ({100 * count / total:.1f} %)"
-    for name in ("rating", "score"):
-        distant[name] = distant[name].map("{:.2f}".format)
+    distant = _counts(failures(table.benchmark, scores, threshold))
+    for (label, column), total in _counts(failures(table.benchmark, scores)).items():
+        count = distant[label, column]
+        columns[column][label] = f"{count} ({100 * count / total:.1f} %)"
     title = f"{table.title}: scores at least {threshold:g} away from the mean rating"
-    return [Table(title, column_frame(columns)), Table(f"{title}, each", distant, is_detail=True)]
+    return Table(title, column_frame(columns))
+
+
+def _counts(scores: Sequence[Mapping[str, Any]]) -> Counter[tuple[str, str]]:
+    """How many scores of `failures` a metric has, by (label, aspect or "all")."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for score in scores:
+        counts[score["row"], score["aspect"]] += 1
+        counts[score["row"], "all"] += 1
+    return counts
 
 
 def published_table(figures: Iterable[tuple[str, str, Compared]]) -> Table:
@@ -179,7 +167,7 @@ def published_table(figures: Iterable[tuple[str, str, Compared]]) -> Table:
 
 def _plots(table: BenchTable) -> dict[str, Callable[[], Markup]]:
     """A plot of each column."""
-    colours = {} if table.best is None else {table.best.metric.label: BEST}
+    colours = {row.metric.label: BEST for row in table.rows if row is table.best}
     plots: dict[str, Callable[[], Markup]] = {}
     for column in table.columns:
         rows = {row.metric.label: row.estimates[column] for row in table.rows if column in row.estimates}
@@ -300,13 +288,15 @@ def _table_figures(table: BenchTable) -> dict[str, Any]:
 
 def _row_figures(row: BenchRow) -> dict[str, Any]:
     evaluation = row.evaluation
-    figures = _FIGURES if evaluation is None else {name: getattr(evaluation, name) for name in _FIGURES}
+    evaluated = dict(_FIGURES)
+    if evaluation is not None:
+        evaluated = {name: getattr(evaluation, name) for name in _FIGURES}
+        evaluated["by_category"] = {name: part.estimates for name, part in evaluation.by_category.items()}
     figures = {
         "name": row.metric.name,
         "label": row.metric.label,
         "kind": "column" if row.metric.is_column else "metric",
-        **figures,
-        "by_category": {name: category.estimates for name, category in figures["by_category"].items()},
+        **evaluated,
         "captions": row.captions,
         "errors": row.errors,
         "first_error": row.problem or None,

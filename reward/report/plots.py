@@ -46,8 +46,8 @@ def intervals(
         axes.plot([value], [position], "o", color=colour, ms=7)
         # x in shares of the axes, y in rows: beside the plot, at the height of the row.
         beside = axes.get_yaxis_transform()
-        digits = 3 if scale == 1 else 1
-        axes.text(1.02, position, f"{value:.{digits}f}", color=SOFT, va="center", fontsize=8, transform=beside)
+        number = f"{value:.3f}" if scale == 1 else f"{value:.1f}"
+        axes.text(1.02, position, number, color=SOFT, va="center", fontsize=8, transform=beside)
     axes.set_yticks(range(len(rows)), list(rows), parse_math=False)
     axes.invert_yaxis()
     axes.grid(axis="x", color=SOFT, alpha=0.25, lw=0.6)
@@ -94,6 +94,7 @@ def _bin_edges(values: np.ndarray) -> np.ndarray:
     """The edges of the bins (41,), also around scores that are equal, or too near for floats to stand between them."""
     low, high = float(values.min()), float(values.max())
     edges = np.linspace(low, high, _BINS + 1)
+    # numpy refuses edges that do not rise.
     if (np.diff(edges) > 0).all():
         return edges
     margin = max(0.5, abs(low) / 1000)

@@ -181,6 +181,7 @@ def _find_columns(
     if candidate is None and caption is not None and (caption in lists) != are_lists:
         caption = None  # --by names a score of the whole list
     image = find_column("image", types, image or was_scored.get("image"), option="--image-column")
+    # `score --prefix a_` writes a_reward and a_error.
     prefix = by.removesuffix("s").removesuffix("reward")
     error = next((name for name in (f"{prefix}error", "error") if name in types), None)
     return Columns(by, scores, are_lists, caption, image, error)
@@ -228,6 +229,7 @@ def _value(cell: str) -> Any:
         value: Any = parse_list(cell) if cell.startswith("[") else read_number(cell)
     except InvalidSampleError:
         return cell
+    # As in JSON, 3 is a whole number, and so a count or an id, and 3.0 may be a score.
     is_whole = isinstance(value, float) and cell.strip().lstrip("+-").isdecimal()
     return int(value) if is_whole else value
 

@@ -13,7 +13,8 @@ from reward.report.report import Report
 from reward.report.scored_data import ScoredData
 from reward.report.tables import Table
 
-_VARIABLE = re.compile(r"'[^']*'|\"[^\"]*\"|\S*[/\\]\S*|[\d.,]*\d")  # what differs between errors of a kind
+# What differs between errors of a kind: quoted texts, paths, numbers.
+_VARIABLE = re.compile(r"'[^']*'|\"[^\"]*\"|\S*[/\\]\S*|[\d.,]*\d")
 _KINDS = 20  # of errors that are shown
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
@@ -21,6 +22,7 @@ _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 def scores_report(data: ScoredData, *, command: str = "") -> Report:
     """A report of one HTML page; its warnings are what a reader must know beside the figures."""
     by = data.columns.by
+    # A metric with one aspect has written the same numbers twice, as its own and as the reward.
     same = [name for name in data.scores if name != by and data.scores[name].equals(data.scores[by])]
     scores = data.scores.drop(columns=same)
     notes = [f"{data.rows:,} rows."]
@@ -71,6 +73,7 @@ def _pictures(rows: pd.DataFrame, data: ScoredData) -> list[Picture]:
     pictures = []
     for row in rows.itertuples():
         figures = f"{row.score:.3f} · row {row.row}"
+        # A pile of equal rows is one picture, and says how high it is.
         if row.count > 1:
             figures += f" · {row.count} rows alike"
         caption = "(no column of captions)" if data.columns.caption is None else row.caption
@@ -96,5 +99,4 @@ def _errors(data: ScoredData) -> list[Table]:
     for kind, messages in sorted(kinds, key=lambda group: -len(group[1]))[:_KINDS]:
         share = f"{100 * len(messages) / data.rows:.2f}"
         rows.append([f"{kind:.300}", f"{len(messages):,}", share, f"row {messages.index[0]}: {messages.iloc[0]:.300}"])
-    title = "Errors: 1 kind" if len(kinds) == 1 else f"Errors: {len(kinds)} kinds"
-    return [Table(title, pd.DataFrame(rows, columns=["", "rows", "% of all", "the first"]))]
+    return [Table(f"Kinds of errors: {len(kinds)}", pd.DataFrame(rows, columns=["", "rows", "% of all", "the first"]))]

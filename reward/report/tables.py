@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import pandas as pd
 
@@ -22,13 +23,11 @@ class Table:
         title: shown above it.
         frame: texts; the first column names the rows.
         best: number of the row in bold; None for none.
-        is_detail: whether only pages show it, and not the terminal.
     """
 
     title: str
     frame: pd.DataFrame
     best: int | None = None
-    is_detail: bool = False
 
 
 def interval_frame(
@@ -91,22 +90,16 @@ def markdown_table(
         rows: {row: {column: estimate}}.
         columns: which, in order.
         title: head of the first column.
-        signed: for differences: write the sign, and in bold intervals that exclude 0.
+        signed: whether to write the sign of positive values, too, for differences.
 
     Example:
         >>> print(markdown_table({"VELA - length": {"rel": Interval(0.2, 0.1, 0.3)}}, ["rel"], signed=True))
         |  | rel |
         |---|---|
-        | VELA - length | **+0.200 [0.100, 0.300]** |
+        | VELA - length | +0.200 [+0.100, +0.300] |
     """
-    return markdown(interval_frame(rows, columns, head=title, write=_signed if signed else str))
-
-
-def _signed(difference: Interval | None) -> str:
-    if difference is None:
-        return "-"
-    text = f"+{difference}" if difference.value > 0 else str(difference)
-    return f"**{text}**" if difference.excludes_zero else text
+    write = partial(percent, scale=1, digits=3, sign="+" if signed else "")
+    return markdown(interval_frame(rows, columns, head=title, write=write))
 
 
 def percent(interval: Interval | None, *, scale: int = 100, digits: int = 1, sign: str = "") -> str:

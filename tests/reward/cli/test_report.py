@@ -90,7 +90,7 @@ def test_the_page_of_scores_shows_everything(tmp_path, run):
     assert "pictures are left out, as they could not be read; the first: image file" in err
     assert err.count("name the folder that image paths start from with --image-root") == 1
     page = Page(output)
-    for part in ("Scores", "relevance", "Best,", "Worst,", "a <b> & dog", "Errors: 1 kind"):
+    for part in ("Scores", "relevance", "Best,", "Worst,", "a <b> & dog", "Kinds of errors: 1"):
         assert part in page.shown
     assert "cannot read …: … bytes 9 10.00 row 10: cannot read 'x9.png': 9 bytes" in page.shown
     assert 0 < page.shown.count("no picture: ") == 8 - len(page.pictures)
@@ -183,7 +183,7 @@ def test_the_folder_of_a_report_holds_three_whole_files(tmp_path):
     best = '<tr class="best"><td>length</td>'
     assert (folder / "bench.html").read_text().count(best) == 2
     text = (folder / "bench.md").read_text()
-    assert (text.count("## "), text.count("| **length** | **")) == (5, 2)
+    assert (text.count("## "), text.count("| **length** | **")) == (3, 2)
     assert re.match("python .* · seed 0 · 20 resamples", text.splitlines()[-1])
 
     alone = report.write(tmp_path / "alone.html")
