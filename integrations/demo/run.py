@@ -89,19 +89,9 @@ class _Demo:
     ) -> None:
         refuse_address(output)
         self.output, self.sizes = output, sizes
-        self.results: dict[str, Any] = {
-            "version": reward.__version__,
-            "vela": vela,
-            "beitscore": beitscore,
-            "captioner": captioner,
-            "sizes": asdict(sizes),
-            "agreement": None,
-            "choice": None,
-            "offline": None,
-            "grpo": None,
-            "stopped": None,
-            "seconds": {},
-        }
+        checkpoints = {"vela": vela, "beitscore": beitscore, "captioner": captioner}
+        self.results: dict[str, Any] = {"version": reward.__version__, **checkpoints, "sizes": asdict(sizes)}
+        self.results |= dict.fromkeys(("agreement", "choice", "offline", "grpo", "stopped")) | {"seconds": {}}
         self.systems: dict[str, list[str]] = {}  # {system: one caption per scene}, for the examples
         self.examples: list[dict[str, Any]] = []
         try:
@@ -120,12 +110,8 @@ class _Demo:
 
     def run(self, console: Console) -> None:
         """All parts; the one that changes the captioner, and takes longest, comes last."""
-        parts = {
-            "agreement": self.agreement,
-            "best of n": self.choice,
-            "offline scoring": self.offline,
-            "GRPO": self.grpo,
-        }
+        parts = {"agreement": self.agreement, "best of n": self.choice, "offline scoring": self.offline}
+        parts["GRPO"] = self.grpo
         printed: list[str] = []
         for name, part in parts.items():
             start = time.perf_counter()
@@ -149,16 +135,9 @@ class _Demo:
         self.results["agreement"] = measure_agreement(sizes.samples, SEED, scorers=scorers, resamples=sizes.resamples)
 
     def choice(self, status: Status) -> None:
-        part = measure_choice(
-            *self.captioner,
-            self.images,
-            self.references,
-            self.scenes,
-            self.rewards,
-            n=self.sizes.n,
-            max_new_tokens=self.sizes.max_new_tokens,
-            resamples=self.sizes.resamples,
-        )
+        sizes = {name: getattr(self.sizes, name) for name in ("n", "max_new_tokens", "resamples")}
+        scenes = (self.images, self.references, self.scenes)
+        part = measure_choice(*self.captioner, *scenes, self.rewards, **sizes)
         self.results["choice"] = part
         self.show({name: texts for name, texts in part["captions"].items() if "oracle" not in name})
 

@@ -8,22 +8,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from reward.metaeval.bootstrap import RESAMPLES
 from reward.metaeval.two_captioners import Captioners
 from reward.report.page import Picture, read_picture
 from reward.report.report import Report
 from reward.report.tables import Table, percent
 
+_PICTURES = 12  # of images for each captioner
+
 
 def compare_report(
-    names: Sequence[str],
-    comparisons: Sequence[Captioners],
-    *,
-    command: str,
-    resamples: int,
-    seed: int,
-    examples: int = 0,
+    names: Sequence[str], comparisons: Sequence[Captioners], *, command: str, with_pictures: bool
 ) -> Report:
-    """A row for each metric, and pictures of so many images on which the first metric sees the largest differences."""
+    """A row for each metric, and pictures of the images on which the first metric sees the largest differences."""
     rows = []
     figures: list[dict[str, Any]] = []
     for comparison in comparisons:
@@ -39,20 +36,20 @@ def compare_report(
         "compare",
         " and ".join(names),
         command,
-        {"captioners": names, "resamples": resamples, "seed": seed, "rows": figures},
+        {"captioners": names, "resamples": RESAMPLES, "seed": 0, "rows": figures},
         [Table(f"{names[0]} and {names[1]} on the same images", pd.DataFrame(rows, columns=heads))],
         [f"{comparison.metric}: {comparison.note}" for comparison in comparisons],
-        galleries=_galleries(names, comparisons[0], examples),
+        galleries=_galleries(names, comparisons[0]) if with_pictures else {},
     )
 
 
-def _galleries(names: Sequence[str], comparison: Captioners, examples: int) -> dict[str, list[Picture]]:
+def _galleries(names: Sequence[str], comparison: Captioners) -> dict[str, list[Picture]]:
     """For each captioner the images on which it is better by most."""
     galleries = {}
     gains = comparison.scores[0] - comparison.scores[1]
     for name, gains_of_name in zip(names, (gains, -gains), strict=True):
         pictures = []
-        for position in np.argsort(-gains_of_name, kind="stable")[:examples].tolist():
+        for position in np.argsort(-gains_of_name, kind="stable")[:_PICTURES].tolist():
             if gains_of_name[position] <= 0:
                 break
             lines = []
