@@ -56,6 +56,7 @@ def measure_agreement(
         scores[name] = {aspect: table.column(column) for aspect, column in zip(ASPECTS, columns, strict=True)}
     truth = [json.loads(row) for row in rows["truth"]]
     scores[CEILING] = {aspect: np.array([row[aspect] for row in truth]) for aspect in ASPECTS}
+    # The same resamples for all, so that differences are paired.
     weights = bootstrap_weights(samples, resamples=resamples)
     means = {aspect: np.array(rows[aspect]) for aspect in ASPECTS}
     compared = compare_metrics(scores, means, weights, subjects=LEARNED)

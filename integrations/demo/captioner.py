@@ -64,6 +64,7 @@ def best_of(
     sampling = {"do_sample": not greedy, "temperature": 1.0, "top_k": 0, "max_new_tokens": max_new_tokens}
     rated = RatedCandidates([], [], [])
     step = max(1, _BATCH // n)
+    # A batch holds n captions of each of its images.
     for start in range(0, len(images), step):
         part = slice(start, start + step)
         inputs = prompt_inputs(processor, images[part], prompt).to(model.device)

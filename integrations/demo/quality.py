@@ -54,6 +54,7 @@ def judge_captions(captions: Sequence[str], scenes: Sequence[Scene | str]) -> Qu
 
 def mean_quality(captions: Sequence[Sequence[str]], scenes: Sequence[Scene | str]) -> Quality:
     """The same for several captions per scene, averaged within the scene."""
+    # All captions are judged in one list, which is cut into the scenes again.
     all_captions: list[str] = []
     scene_of_caption: list[Scene | str] = []
     for captions_of_scene, scene in zip(captions, scenes, strict=True):
@@ -110,6 +111,7 @@ def measure_choice(
         {system: one a scene}; "candidates"; and "rewards", {reward: those of the candidates}.
     """
     greedy = write_captions(model, processor, images, greedy=True, max_new_tokens=max_new_tokens)
+    # `best_of` rates by the first reward as it writes; the others rate the same candidates afterwards.
     (first, reward), *_ = rewards.items()
     rated = best_of(model, processor, images, references, reward, n=n, max_new_tokens=max_new_tokens)
     candidates = rated.captions

@@ -119,6 +119,7 @@ class _Demo:
                 with console.status(f"{name} ...") as status:
                     part(status)
             except KeyboardInterrupt:
+                # Ctrl-C ends the demo, and what was done so far is still written and printed.
                 self.results["stopped"] = name
             self.results["seconds"][name] = time.perf_counter() - start
             self.write()
@@ -179,7 +180,8 @@ class _Demo:
         self.results["grpo"] = part
         decoding = {"samples": sizes.samples_judged, "max_new_tokens": sizes.max_new_tokens}
         captions = decode_both_ways(*self.captioner, self.images, "before", **decoding)
-        part |= self.judge_systems(captions, [])  # shown also if the training is stopped
+        # What was before is measured now, so that the report has it also if the training is stopped.
+        part |= self.judge_systems(captions, [])
 
         def on_log(entry: dict[str, float]) -> None:
             part["curve"].append(entry)

@@ -122,6 +122,7 @@ def _agreement(result: ArenaResult) -> Table:
         for level, interval in agreement.levels.items():
             columns.setdefault(level, {})[name] = percent(interval)
     methods = [ELO, BRADLEY_TERRY] if result.ranking is None else []  # a fixed ranking has a table of its own
+    # Levels come first, of whatever voter has them; these columns behind them.
     for column in ("ties", *_correlations({}, methods), "mean |bias|"):
         columns[column] = {}
     for name, agreement in result.agreement.items():
@@ -144,6 +145,7 @@ def _bias(result: ArenaResult) -> Table:
 
 def _fixed_ranking(correlations: Correlations) -> Table:
     """Correlations of each voter's rankings with the fixed one."""
+    # Leaderboards have only scores, and voters only ratings.
     methods = [method for method in _METHODS if any(method in row for row in correlations.values())]
     rows = {name: _correlations(row, methods) for name, row in correlations.items()}
     return Table("Correlation with the fixed ranking, x 100", interval_frame(rows, _correlations({}, methods)))
@@ -173,6 +175,7 @@ def _leaderboard(title: str, scores: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _ratings_figures(ratings: pd.DataFrame) -> dict[str, dict[str, Any]]:
+    # JSON has no infinity, which is the rating of a model that won or lost all its battles.
     cells = ratings.astype(object).where(ratings.notna(), None).replace({math.inf: "inf", -math.inf: "-inf"})
     return {str(name): row.to_dict() for name, row in cells.iterrows()}
 

@@ -53,6 +53,7 @@ def _attacks(audit: Audit) -> Table:
     for label, metric in audit.metrics.items():
         columns[label] = {}
         for name, finding in metric.findings.items():
+            # Metrics may have scored different numbers of captions; the column has the largest.
             captions[name] = max(captions.get(name, 0), finding.captions)
             columns["captions"][name] = str(captions[name])
             columns[label][name] = f"{percent(finding.wins)} ({finding.change.value:+.3f})"
@@ -93,5 +94,6 @@ def _notes(audit: Audit) -> Iterator[str]:
 
 
 def _shorten(text: str) -> str:
+    """The end of a text, where attacks add words."""
     text = " ".join(text.split())
     return text if len(text) <= _SHORT else "... " + text[-_SHORT:]

@@ -61,6 +61,7 @@ def bench_report(tables: Sequence[BenchTable], *, command: str, seed: int, resam
 
 def _overview(tables: Sequence[BenchTable]) -> Table:
     """All benchmarks side by side, each by its headline column."""
+    # All tables have the same metrics in the same order, also those that a benchmark leaves out.
     rows = []
     for number, first in enumerate(tables[0].rows):
         cells = [first.metric.label]
@@ -107,7 +108,7 @@ def _agreement(table: BenchTable) -> Table:
         else:
             cells += [str(scored), str(row.errors)]
         cells.append("-" if row.run is None else milliseconds(row.run.seconds))
-        # The row that the others are tested against has no p; the best may be another one, if it was named.
+        # The row that the others are tested against has no p. It is the best one, unless --against names another.
         if row is table.best and row is table.against:
             cells.append("best")
         elif row is table.against:
@@ -178,6 +179,7 @@ def _plots(table: BenchTable) -> dict[str, Callable[[], Markup]]:
 def _notes(tables: Sequence[BenchTable], resamples: int) -> Iterator[str]:
     """How to read the tables, and what went wrong."""
     yield f"[low, high]: 95 % intervals of {resamples} bootstrap resamples of whole images."
+    # A dict, as a set in order: one sentence for all tables that are tested against the same row.
     against: dict[str, None] = {}
     for table in tables:
         if table.against is not None and table.was_named:
@@ -229,6 +231,7 @@ def _rules(table: BenchTable, evaluation: Evaluation) -> Iterator[str]:
 
 def _doubts(table: BenchTable, evaluations: Sequence[Evaluation], resamples: int) -> Iterator[str]:
     """Reasons to trust a table less."""
+    # The smallest p of R resamples is 2 / (R + 1), and Holm's correction multiplies it by the number of tests.
     tests = sum(row.p is not None for row in table.rows)
     if 2 * tests / (1 + resamples) >= SIGNIFICANT:
         enough = math.ceil(4 * tests / SIGNIFICANT)

@@ -50,6 +50,7 @@ def _galleries(names: Sequence[str], comparison: Captioners) -> dict[str, list[P
     for name, gains_of_name in zip(names, (gains, -gains), strict=True):
         pictures = []
         for position in np.argsort(-gains_of_name, kind="stable")[:_PICTURES].tolist():
+            # From here on the other captioner is better.
             if gains_of_name[position] <= 0:
                 break
             lines = []

@@ -126,7 +126,8 @@ def plain(value: Any) -> Any:
         >>> plain({"a": [1.5, float("nan")]})
         {'a': [1.5, None]}
     """
-    if dataclasses.is_dataclass(value):  # such as an Interval
+    # Not `dataclasses.asdict`, which would copy what is inside and leave its NaN.
+    if dataclasses.is_dataclass(value):
         value = vars(value)
     if isinstance(value, Mapping):
         return {str(name): plain(item) for name, item in value.items()}

@@ -30,12 +30,34 @@ class Table:
     best: int | None = None
 
 
+def percent(interval: Interval | None, *, scale: int = 100, digits: int = 1, sign: str = "") -> str:
+    """An estimate times 100, as papers give it, with its interval if it has one.
+
+    Args:
+        interval: the estimate; None or NaN gives "-".
+        scale: what values are multiplied with.
+        digits: after the point.
+        sign: "+" writes the sign of positive values too.
+
+    Example:
+        >>> percent(Interval(0.5298, 0.52, 0.541))
+        '53.0 [52.0, 54.1]'
+    """
+    if interval is None or math.isnan(interval.value):
+        return "-"
+    number = f"{{:{sign}.{digits}f}}"
+    text = number.format(scale * interval.value)
+    if math.isnan(interval.low):
+        return text
+    return f"{text} [{number.format(scale * interval.low)}, {number.format(scale * interval.high)}]"
+
+
 def interval_frame(
     rows: Mapping[str, Mapping[str, Interval | None]],
     columns: Iterable[str],
     *,
     head: str = "",
-    write: Callable[[Interval | None], str] | None = None,
+    write: Callable[[Interval | None], str] = percent,
 ) -> pd.DataFrame:
     """A frame of estimates.
 
@@ -43,9 +65,8 @@ def interval_frame(
         rows: {row: {column: estimate}}; an estimate may be missing.
         columns: which, in order.
         head: of the rows' names.
-        write: makes a text of an estimate or None; the default is `percent`.
+        write: makes a text of an estimate or None.
     """
-    write = write or percent
     columns = list(columns)
     lines = []
     for name, row in rows.items():
@@ -100,28 +121,6 @@ def markdown_table(
     """
     write = partial(percent, scale=1, digits=3, sign="+" if signed else "")
     return markdown(interval_frame(rows, columns, head=title, write=write))
-
-
-def percent(interval: Interval | None, *, scale: int = 100, digits: int = 1, sign: str = "") -> str:
-    """An estimate times 100, as papers give it, with its interval if it has one.
-
-    Args:
-        interval: the estimate; None or NaN gives "-".
-        scale: what values are multiplied with.
-        digits: after the point.
-        sign: "+" writes the sign of positive values too.
-
-    Example:
-        >>> percent(Interval(0.5298, 0.52, 0.541))
-        '53.0 [52.0, 54.1]'
-    """
-    if interval is None or math.isnan(interval.value):
-        return "-"
-    number = f"{{:{sign}.{digits}f}}"
-    text = number.format(scale * interval.value)
-    if math.isnan(interval.low):
-        return text
-    return f"{text} [{number.format(scale * interval.low)}, {number.format(scale * interval.high)}]"
 
 
 def milliseconds(seconds: float) -> str:
