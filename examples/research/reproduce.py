@@ -39,7 +39,7 @@ from reward.metaeval.published import (
 from reward.registry import MetricSource
 from reward.report.bench import published_table
 from reward.report.report import Report, check_report, is_file
-from reward.report.tables import Table
+from reward.report.tables import Table, markdown
 
 EVERY = "ALL"
 WEIGHTS, DATA = "metric", "benchmark"  # what a figure may lack
@@ -319,8 +319,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.json:
         print(json.dumps(report.to_json(), indent=2))
     else:
-        for grid in report.grids:
-            print(f"{grid.title}\n\n{grid.markdown()}")
+        for table in report.tables:
+            print(f"{table.title}\n\n{markdown(table.frame)}")
     say(reproduction.summary())
     if options.output is not None:
         report.write(options.output)
