@@ -17,7 +17,7 @@ from torch.utils.data import Dataset as TorchDataset
 from reward.data.samples import CaptionSample
 from reward.errors import DataError, InvalidSampleError
 from reward.training.corruptions.sampler import WORD_LEVEL, Negative, comparable, draw_negative
-from reward.training.ratings import TrainingRow
+from reward.training.judgements import TrainingRow
 from reward.training.tables import TRAIN, VALIDATION, Table, part_error
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from reward.errors import DataError
 from reward.metrics.base import MetricSpec
 from reward.metrics.vela import SPEC
 from reward.training.config import TrainingConfig
-from reward.training.ratings import Judgements, make_judgements
+from reward.training.judgements import Judgements, make_judgements
 from reward.training.rows import load_rows
 from reward.training.tables import load_tables, tables_of
 from tests.toys.json_lines import write_lines
