@@ -11,9 +11,9 @@ from reward.errors import TrainingError
 from reward.metaeval.classification import roc_auc
 from reward.metaeval.correlation import kendall_tau
 from reward.metrics.base import MetricSpec
+from reward.training.caption_pairs import CaptionPairs
 from reward.training.config import TrainingConfig
 from reward.training.judgements import Judgements
-from reward.training.pairs import CaptionPairs
 from reward.training.rows import Rows
 from reward.training.tables import VALIDATION
 

@@ -59,7 +59,7 @@ def load_captions(name: str, folder: Path) -> DatasetDict:
         folder: holds the files, and the images beside them or in a folder of them.
 
     Returns:
-        {part: rows}: `train`, `val` and perhaps `test`, with the columns of `reward.training.pairs.make_table_pairs`.
+        {part: rows}: `train`, `val` and perhaps `test`, with the columns of `reward.training.caption_pairs.make_table_pairs`.
     """
     from datasets import Dataset, DatasetDict
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from reward.errors import DataError
 from reward.metrics.base import MetricSpec
+from reward.training.caption_pairs import CaptionPairs, ScenePairs, make_pairs
 from reward.training.config import TrainingConfig
 from reward.training.judgements import Judgements, check_ratings, make_judgements
-from reward.training.pairs import CaptionPairs, ScenePairs, make_pairs
 from reward.training.sampling import EpochOrder, balanced_draw
 from reward.training.tables import TRAIN, VALIDATION, load_tables, scene_parts
 

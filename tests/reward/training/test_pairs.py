@@ -14,8 +14,8 @@ from reward.data.images import load_image
 from reward.errors import DataError
 from reward.registry import metric_spec
 from reward.scenes.pairs import CATEGORIES
+from reward.training.caption_pairs import FAMILIES, CaptionPairs, TablePairs, make_table_pairs
 from reward.training.config import TrainingConfig, make_config
-from reward.training.pairs import FAMILIES, CaptionPairs, TablePairs, make_table_pairs
 from reward.training.rows import load_rows, make_order
 from reward.training.tables import tables_of
 from tests.reward.training.small_runs import pair_rows
