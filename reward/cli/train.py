@@ -175,7 +175,7 @@ def _report(results: list[TrainingResult]) -> None:
     from rich.table import Table
 
     from reward.training.card import figure_table
-    from reward.training.evaluation import compare_figures
+    from reward.training.figures import compare_figures
 
     out = terminal.console(stderr=False)
     tables = {"": results}

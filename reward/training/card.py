@@ -13,7 +13,7 @@ from huggingface_hub import ModelCardData
 from reward.backbones.fit import leaves
 from reward.checkpoints.publishing import HUB_ID
 from reward.metrics.base import MetricSpec
-from reward.training.evaluation import compare_figures
+from reward.training.figures import compare_figures
 from reward.training.tables import VALIDATION, hub_id
 
 

@@ -14,7 +14,7 @@ from reward.errors import ConfigError
 from reward.metrics.base import MetricSpec
 from reward.training.caption_pairs import CaptionPairs
 from reward.training.config import TrainingConfig
-from reward.training.evaluation import compare_figures, evaluate, evaluate_parts, figures_of
+from reward.training.figures import compare_figures, evaluate, evaluate_parts, figures_of
 from reward.training.record import STAGES, STATES, check_output, is_complete, read_record, write_record
 from reward.training.rows import Rows, make_order
 from reward.training.tables import TRAIN, VALIDATION

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reward.training.evaluation import agreement, pair_accuracy
+from reward.training.figures import agreement, pair_accuracy
 from reward.training.sampling import EpochOrder, balanced_draw, length_grouped_order
 from reward.training.trainer import mean_loss
 
