@@ -43,7 +43,7 @@ def figure_table(*runs: Mapping[str, Mapping[str, float]]) -> tuple[str, list[li
     """A title for the figures, and a table of them with one column per part.
 
     Args:
-        runs: {part: {name: figure}}, see `reward.training.run.TrainingResult`. Of several runs, such as with several
+        runs: {part: {name: figure}}, see `reward.training.stage.TrainingResult`. Of several runs, such as with several
             seeds, the table has means and standard deviations (of a sample: the divisor is the number of runs less 1).
 
     Returns:

@@ -18,7 +18,7 @@ from reward.registry import check_loading, metric_spec
 from reward.training.config import TrainingConfig
 from reward.training.record import RECORD_FILE, STAGES, read_record, write_record
 from reward.training.rows import Rows, load_rows
-from reward.training.run import MetricTraining, TrainingResult, begin, finished, train_stage
+from reward.training.stage import MetricTraining, TrainingResult, begin, finished, train_stage
 from reward.training.tables import TRAIN
 
 if TYPE_CHECKING:

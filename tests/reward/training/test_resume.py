@@ -17,7 +17,7 @@ from reward.errors import OutputError
 from reward.scenes import make_dataset
 from reward.training import evaluation
 from reward.training.loop import train
-from reward.training.run import TrainingResult
+from reward.training.stage import TrainingResult
 from tests.reward.training.small_runs import (
     TWO,
     Killed,
