@@ -102,7 +102,7 @@ def corrupt(
     if retrieve is None:
         options.refuse({"spm": spm}, "goes with --retrieve")
     from reward.training.corruptions.datasets import PAPER_REWRITES, make_corrupted
-    from reward.training.corruptions.prompts import load_prompts
+    from reward.training.corruptions.rewrite_prompts import load_prompts
     from reward.training.corruptions.sampler import WORD_LEVEL
 
     source = _open(data, columns.split)
