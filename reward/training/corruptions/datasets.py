@@ -30,7 +30,7 @@ from reward.scoring.kept import Kept
 from reward.scoring.progress import progress_bar
 from reward.scoring.sources import BadRow, Source
 from reward.scoring.writers import check_output_name, write_atomically
-from reward.training.corruptions.retrieval import BANDS, clip_embeddings, retrieve_negatives
+from reward.training.corruptions.retrieved import BANDS, clip_embeddings, retrieve_negatives
 from reward.training.corruptions.rewrite_prompts import RewritePrompts, load_prompts
 from reward.training.corruptions.rewrites import rewrite_captions
 from reward.training.corruptions.sampler import WORD_LEVEL, Negative, comparable

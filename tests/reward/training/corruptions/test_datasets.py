@@ -13,7 +13,7 @@ from reward.backbones import load_clip
 from reward.scoring.readers import open_source
 from reward.training.corruptions import datasets
 from reward.training.corruptions.datasets import Retriever, make_corrupted
-from reward.training.corruptions.retrieval import clip_embeddings
+from reward.training.corruptions.retrieved import clip_embeddings
 from tests.toys.json_lines import write_lines
 from tests.toys.small_clip import small_clip
 

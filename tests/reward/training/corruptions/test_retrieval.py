@@ -7,7 +7,7 @@ from PIL import Image
 from reward.backbones import load_clip
 from reward.errors import DataError
 from reward.training.corruptions import retrieval
-from reward.training.corruptions.retrieval import clip_embeddings, retrieve_negatives
+from reward.training.corruptions.retrieved import clip_embeddings, retrieve_negatives
 from reward.training.corruptions.sampler import Negative
 from tests.toys.small_clip import small_clip
 
