@@ -292,7 +292,7 @@ class ScenePairs(CaptionPairs):
     """
 
     def __init__(self, part: str, count: int, config: TrainingConfig) -> None:
-        from reward.scenes.pairs import CATEGORIES
+        from reward.scenes.error_pairs import CATEGORIES
 
         by_default = (*CATEGORIES, *FAMILIES)
         categories = config.categories or by_default
@@ -332,7 +332,7 @@ class ScenePairs(CaptionPairs):
                 return ContrastPair(render(scene), *captions)
 
     def _captions(self, scene: Scene, category: str, rng: random.Random) -> tuple[str, str] | None:
-        from reward.scenes.pairs import make_texts, true_caption
+        from reward.scenes.error_pairs import make_texts, true_caption
 
         long = rng.random() < _LONG
         if category == FOIL:

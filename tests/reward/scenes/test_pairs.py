@@ -13,7 +13,7 @@ from reward.backbones.clip_tokens import CLIP_TOKENS, clip_length, first_differe
 from reward.data.tagging import split_words
 from reward.metaeval import load_benchmark
 from reward.scenes import CATEGORIES, Oracle, Scene, make_pair, make_pair_dataset, render, sample_scene
-from reward.scenes.pairs import SHORT_TOKENS, WORD_LEVEL
+from reward.scenes.error_pairs import SHORT_TOKENS, WORD_LEVEL
 
 ORACLE = Oracle()
 # Kinds of facts that an error of a category makes false, besides spatial relations that follow from positions.

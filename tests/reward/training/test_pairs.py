@@ -13,7 +13,7 @@ from transformers import TrainingArguments
 from reward.data.images import load_image
 from reward.errors import DataError
 from reward.registry import metric_spec
-from reward.scenes.pairs import CATEGORIES
+from reward.scenes.error_pairs import CATEGORIES
 from reward.training.caption_pairs import FAMILIES, CaptionPairs, TablePairs, make_table_pairs
 from reward.training.config import TrainingConfig, make_config
 from reward.training.rows import load_rows, make_order

@@ -12,7 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from reward.errors import ConfigError, JudgeError, OutputError
 from reward.judges import Answer, LocalJudge, Question, ScriptedJudge
-from reward.scenes.pairs import CATEGORIES
+from reward.scenes.error_pairs import CATEGORIES
 from reward.training.corruptions.rewrite_prompts import RewritePrompts, load_prompts
 from reward.training.corruptions.rewrites import read_answer, rewrite_captions
 from reward.training.corruptions.sampler import Negative
