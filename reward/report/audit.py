@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from reward.metaeval.audit.run import Audit
+from reward.metaeval.audit.auditing import Audit
 from reward.report.page import Report
 from reward.report.plots import bar_plot
 from reward.report.tables import Grid, column_grid, few_images, percent

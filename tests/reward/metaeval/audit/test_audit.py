@@ -18,7 +18,7 @@ from reward.data.score_table import ScoreTable
 from reward.data.word_edits import corrupt_words
 from reward.errors import DataError
 from reward.metaeval.audit.attacks import ATTACKS, EMPTY_CAPTIONS, Attack, Material
-from reward.metaeval.audit.run import AuditRow, audit, read_rows, scene_rows
+from reward.metaeval.audit.auditing import AuditRow, audit, read_rows, scene_rows
 from reward.metrics.base import MetricSpec
 from reward.registry import load_scorer
 from reward.scenes import Oracle, describe, rate_text, sample_scene
