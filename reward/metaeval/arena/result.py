@@ -11,7 +11,7 @@ import pandas as pd
 
 from reward.errors import DataError
 from reward.metaeval.arena.battles import HUMAN, Battle
-from reward.metaeval.arena.ratings import (
+from reward.metaeval.arena.model_ratings import (
     BRADLEY_TERRY,
     ELO,
     Ranking,

@@ -19,7 +19,7 @@ from reward.metaeval.arena.battles import (
     read_battles,
     read_captions,
 )
-from reward.metaeval.arena.ratings import auto_scores
+from reward.metaeval.arena.model_ratings import auto_scores
 from reward.metaeval.arena.voters import all_voters, by_column, by_judge, by_people
 from reward.registry import MetricSource
 from tests.reward.metaeval.arena.made_arenas import BASELINES

@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 
 from reward.errors import DataError
 from reward.metaeval.arena import Voter
-from reward.metaeval.arena.ratings import fit_strengths, rank_correlations, rate_models
+from reward.metaeval.arena.model_ratings import fit_strengths, rank_correlations, rate_models
 from reward.metaeval.arena.result import battle_table
 from tests.reward.metaeval.arena.made_arenas import draw_arena, table_of
 
