@@ -12,10 +12,10 @@ import yaml  # type: ignore[import-untyped]  # its stubs are a package of their 
 
 from reward.data.json_files import read_json
 from reward.errors import DataError
+from reward.metaeval.benchmarks.catalogue import load_benchmark
 from reward.metaeval.benchmarks.contrast import foil_pairs
 from reward.metaeval.benchmarks.files import find_file, read_table
 from reward.metaeval.benchmarks.genai_bench import held_out
-from reward.metaeval.benchmarks.registry import load_benchmark
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict

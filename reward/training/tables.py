@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from reward.data.samples import column_names, one_image
 from reward.errors import DataError
-from reward.metaeval.benchmarks.registry import benchmark_spec
+from reward.metaeval.benchmarks.catalogue import benchmark_spec
 from reward.scoring.readers import files_of_splits
 from reward.training.published import CAPTIONS, RATED, load_captions, load_rated
 
