@@ -11,13 +11,13 @@ import numpy as np
 
 from reward.errors import DataError, MissingExtraError
 from reward.metaeval.agreement import Comparison
+from reward.metaeval.benchmark_scores import BenchmarkScores, check_needs, score_benchmark
 from reward.metaeval.benchmarks import Benchmark
 from reward.metaeval.bootstrap import Interval
 from reward.metaeval.difference import Difference, compare, holm
 from reward.metaeval.evaluation import Evaluation, evaluate
 from reward.metaeval.people import check_range, single_rater, why_no_raters
 from reward.metaeval.published import Compared, compare_published, is_published, published_figures
-from reward.metaeval.scoring import BenchmarkScores, check_needs, score_benchmark
 from reward.registry import MetricSource, list_metrics, load_scorer, metric_spec
 
 

@@ -15,8 +15,8 @@ from reward import ScoreTable
 from reward.errors import DataError
 from reward.judges import ScriptedJudge
 from reward.metaeval import scoring
+from reward.metaeval.benchmark_scores import score_benchmark
 from reward.metaeval.benchmarks import load_benchmark
-from reward.metaeval.scoring import score_benchmark
 from reward.metrics.harmoniceval.scorer import HarmonicScorer
 from tests.reward.metaeval.small_benchmarks import use_metrics, write_pairs, write_rated
 from tests.toys import picture_scorer
