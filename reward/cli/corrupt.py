@@ -136,7 +136,7 @@ def _names(text: str | None) -> list[str]:
 
 def _open(data: str, split: str | None) -> Source:
     from reward.scoring.readers import open_source
-    from reward.training.published import CAPTIONS, load_captions
+    from reward.training.authors_files import CAPTIONS, load_captions
 
     name, _, folder = data.partition("=")
     if folder and name in CAPTIONS:

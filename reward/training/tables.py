@@ -12,7 +12,7 @@ from reward.data.samples import column_names, one_image
 from reward.errors import DataError
 from reward.metaeval.benchmarks.catalogue import benchmark_spec
 from reward.scoring.readers import files_of_splits
-from reward.training.published import CAPTIONS, RATED, load_captions, load_rated
+from reward.training.authors_files import CAPTIONS, RATED, load_captions, load_rated
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
@@ -96,7 +96,7 @@ def load_tables(data: str | os.PathLike[str], config: TrainingConfig) -> dict[st
     Args:
         data: `"scenes"` (made on the spot), a folder written by `save_to_disk` or readable by
             `datasets.load_dataset`, a Hub id, or the name of a published data set, `NAME` or `NAME=PATH`, see
-            `reward.training.published`. A split `validation` or `valid` is the part `val` if there is no such split.
+            `reward.training.authors_files`. A split `validation` or `valid` is the part `val` if there is no such split.
         config: numbers and seed of the scenes.
     """
     if data == "scenes":

@@ -1,4 +1,4 @@
-"""Published data sets to train on, read from the files of their authors, which `published.yaml` describes."""
+"""Published data sets to train on, read from the files of their authors, which `authors_files.yaml` describes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CaptionFiles:
-    """Where a data set has its captions and images; `published.yaml` says what the fields mean."""
+    """Where a data set has its captions and images; `authors_files.yaml` says what the fields mean."""
 
     files: list[str]
     caption: list[str]
