@@ -136,11 +136,11 @@ def _names(text: str | None) -> list[str]:
 
 def _open(data: str, split: str | None) -> Source:
     from reward.scoring.readers import open_source
-    from reward.training.authors_files import CAPTIONS, load_captions
+    from reward.training.authors_files import CAPTIONS, load_caption_files
 
     name, _, folder = data.partition("=")
     if folder and name in CAPTIONS:
-        return open_source(load_captions(name, Path(folder)), split=split)
+        return open_source(load_caption_files(name, Path(folder)), split=split)
     return open_source(data, split=split)
 
 

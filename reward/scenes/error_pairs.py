@@ -26,7 +26,7 @@ SHORT_TOKENS = 60  # a short caption is within them, start token included
 
 
 @dataclass(frozen=True)
-class Pair:
+class ErrorPair:
     """A true caption and one with one error.
 
     Args:
@@ -52,7 +52,7 @@ class SteadyRandom(random.Random):
         return super().random()
 
 
-def make_pair(scene: Scene, category: str, rng: random.Random, *, long: bool = False) -> Pair | None:
+def make_pair(scene: Scene, category: str, rng: random.Random, *, long: bool = False) -> ErrorPair | None:
     """Writes a pair, or returns None if the scene or the draw allows no such error.
 
     Args:
@@ -101,7 +101,7 @@ def make_pair(scene: Scene, category: str, rng: random.Random, *, long: bool = F
     wrong = _difference(correct, incorrect)
     if not wrong:
         return None
-    return Pair(correct, incorrect, category, wrong)
+    return ErrorPair(correct, incorrect, category, wrong)
 
 
 def true_caption(scene: Scene, rng: random.Random, *, long: bool) -> Caption | None:

@@ -49,7 +49,7 @@ _EQUALS = {
 
 
 @dataclass(frozen=True)
-class Reading:
+class StatedFacts:
     """What a caption says.
 
     Args:
@@ -62,7 +62,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class FactScores:
     """A caption compared with the truth.
 
     Args:
@@ -93,7 +93,7 @@ class Oracle:
         0.8
     """
 
-    def read(self, caption: str) -> Reading:
+    def read(self, caption: str) -> StatedFacts:
         """Facts and flaws of a caption; text outside the world's language states nothing and counts as unreadable."""
         claims: set[Fact] = set()
         faults: Counter[str] = Counter()
@@ -116,9 +116,9 @@ class Oracle:
             if unfinished:
                 flaws.pop("unreadable", None)  # a sentence that breaks off is one flaw
             faults.update(flaws)
-        return Reading(frozenset(claims), dict(faults))
+        return StatedFacts(frozenset(claims), dict(faults))
 
-    def score(self, caption: str, scene: Scene | str) -> Verdict:
+    def score(self, caption: str, scene: Scene | str) -> FactScores:
         """Recall, precision and F1 of the caption's facts.
 
         Args:
@@ -128,11 +128,11 @@ class Oracle:
         if isinstance(scene, str):
             scene = Scene.from_json(scene)
         reading = self.read(caption)
-        return compare(reading.claims, scene, faults=sum(reading.faults.values()))
+        return score_claims(reading.claims, scene, faults=sum(reading.faults.values()))
 
 
-def compare(claims: Iterable[Fact], scene: Scene, *, faults: int = 0) -> Verdict:
-    """Compares claims with the truth; see `Verdict`."""
+def score_claims(claims: Iterable[Fact], scene: Scene, *, faults: int = 0) -> FactScores:
+    """Compares claims with the truth; see `FactScores`."""
     claims = frozenset(claims)
     truth = scene.facts()
     right = {claim for claim in claims if scene.is_true(claim)}
@@ -143,7 +143,7 @@ def compare(claims: Iterable[Fact], scene: Scene, *, faults: int = 0) -> Verdict
     f1 = 0.0
     if recall + precision > 0:
         f1 = 2 * recall * precision / (recall + precision)
-    return Verdict(recall, precision, f1, faults, claims - right, truth - right)
+    return FactScores(recall, precision, f1, faults, claims - right, truth - right)
 
 
 def _read_sentence(sentence: str, many: dict[str, bool]) -> tuple[list[Fact], Counter[str]]:

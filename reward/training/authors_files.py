@@ -48,7 +48,7 @@ CAPTIONS = {name: CaptionFiles(**facts) for name, facts in _TABLES["captions"].i
 RATED = {name: RatingScale(**facts) for name, facts in _TABLES["ratings"].items()}
 
 
-def load_captions(name: str, folder: Path) -> DatasetDict:
+def load_caption_files(name: str, folder: Path) -> DatasetDict:
     """Reads captions, or pairs of captions, from published files.
 
     Rows whose image file is not there are left out, with a warning that counts them: not every address of PixelProse
@@ -59,7 +59,7 @@ def load_captions(name: str, folder: Path) -> DatasetDict:
         folder: holds the files, and the images beside them or in a folder of them.
 
     Returns:
-        {part: rows}: `train`, `val` and perhaps `test`, with the columns of `reward.training.caption_pairs.make_table_pairs`.
+        {part: rows}: `train`, `val` and perhaps `test`, with the columns of `caption_pairs.make_table_pairs`.
     """
     from datasets import Dataset, DatasetDict
 

@@ -14,7 +14,7 @@ from reward.backbones.fit import leaves
 from reward.checkpoints.publishing import HUB_ID
 from reward.metrics.base import MetricSpec
 from reward.training.figures import compare_figures
-from reward.training.tables import VALIDATION, hub_id
+from reward.training.splits import VALIDATION, hub_id
 
 
 def make_card(spec: MetricSpec, facts: Mapping[str, Any]) -> str:

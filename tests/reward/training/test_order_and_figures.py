@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reward.training.figures import agreement, pair_accuracy
+from reward.training.figures import pair_accuracy, rating_figures
 from reward.training.sampling import EpochOrder, balanced_draw, length_grouped_order
 from reward.training.trainer import mean_loss
 
@@ -61,11 +61,11 @@ def test_epochs_differ_and_repeat_and_both_captions_of_a_pair_are_in_one_batch()
 
 def test_agreement_is_the_mean_over_the_aspects_that_occur() -> None:
     scores, targets = np.array([0.1, 0.2, 0.3, 0.1]), np.array([0.0, 1.0, 0.0, 1.0])
-    found = agreement(scores, targets, np.array([0, 0, 2, 2]), ["a", "b", "c"])
+    found = rating_figures(scores, targets, np.array([0, 0, 2, 2]), ["a", "b", "c"])
     mse = pytest.approx(np.mean((scores - targets) ** 2))
     assert found == {"tau_c": 0, "tau_c_a": 1, "tau_c_c": -1, "mse": mse}
     with pytest.raises(ValueError, match="1 of 2 scores are not finite"):
-        agreement(np.array([np.nan, 1]), np.ones(2), np.zeros(2), ["a"])
+        rating_figures(np.array([np.nan, 1]), np.ones(2), np.zeros(2), ["a"])
 
 
 def test_pair_accuracy_and_auc_match_their_definitions() -> None:

@@ -15,7 +15,7 @@ from datasets import DatasetDict
 
 from reward.errors import OutputError
 from reward.scenes import make_dataset
-from reward.training import evaluation
+from reward.training import figures
 from reward.training.loop import train
 from reward.training.stage import TrainingResult
 from tests.reward.training.small_runs import (
@@ -83,14 +83,14 @@ def test_a_killed_run_ends_as_an_unbroken_one(
 def test_a_killed_run_keeps_what_is_used_of_its_patience(
     taus: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, left = evaluation.agreement, list(taus)
+    real, left = figures.rating_figures, list(taus)
 
     def scripted(*args: Any) -> dict[str, float]:
         if not left:
             raise Killed
         return {**real(*args), "tau_c": left.pop(0)}
 
-    monkeypatch.setattr(evaluation, "agreement", scripted)
+    monkeypatch.setattr(figures, "rating_figures", scripted)
     config = small_config(epochs=9, patience=2, eval_steps=4)
     with pytest.raises(Killed):
         train("vela", "scenes", tmp_path, config)

@@ -14,7 +14,7 @@ from reward import CaptionSample, load_scorer
 from reward.errors import ConfigError, OutputError, TrainingError
 from reward.metaeval import kendall_tau
 from reward.scenes import make_dataset
-from reward.training import evaluation
+from reward.training import figures
 from reward.training.loop import train
 from tests.reward.training.small_runs import (
     NO_STAGES,
@@ -95,10 +95,12 @@ def test_mixed_precision_keeps_trained_weights_in_float32(tmp_path: Path) -> Non
 
 
 def test_training_stops_by_tau_c_and_keeps_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, found = evaluation.agreement, {}
+    real, found = figures.rating_figures, {}
     for name, epochs, taus in (("stopped", 9, [0.1, 0.5, 0.4, 0.3, 0.9]), ("short", 2, [0.1, 0.5])):
         left = iter(taus)
-        monkeypatch.setattr(evaluation, "agreement", lambda *args, left=left: {**real(*args), "tau_c": next(left, 0.0)})
+        monkeypatch.setattr(
+            figures, "rating_figures", lambda *args, left=left: {**real(*args), "tau_c": next(left, 0.0)}
+        )
         config = small_config(scenes_train=4, batch_size=6, epochs=epochs, patience=2, **STEADY)  # two steps an epoch
         found[name] = train("vela", "scenes", tmp_path / name, config)
     assert (found["stopped"].steps, found["stopped"].best_step) == (8, 4)  # evaluated four times, best at the second

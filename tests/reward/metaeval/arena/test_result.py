@@ -11,7 +11,7 @@ from scipy.stats import kendalltau, spearmanr
 
 from reward.metaeval.arena import Voter, rate_arena
 from reward.metaeval.arena.battles import Battle
-from reward.metaeval.arena.result import ArenaAgreement, battle_table, measure_agreement
+from reward.metaeval.arena.result import ArenaAgreement, agreement_with_people, battle_table
 from reward.metaeval.arena.voters import PositionBias, by_column, by_judge, by_metric, by_people
 from reward.registry import MetricSource
 from tests.reward.metaeval.arena.made_arenas import draw_arena
@@ -69,7 +69,7 @@ PEOPLE = np.array([1, 0.5, 0, 1, 1, np.nan])
 
 def measure(people: np.ndarray, points: np.ndarray, fought: Any = SIX) -> ArenaAgreement:
     table = battle_table(fought, [Voter("people", people), Voter("m", points)])
-    return measure_agreement(table, ["m"], resamples=200)["m"]
+    return agreement_with_people(table, ["m"], resamples=200)["m"]
 
 
 def test_levels_ties_bias_and_what_is_left_out() -> None:

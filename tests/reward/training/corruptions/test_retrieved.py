@@ -6,7 +6,7 @@ from PIL import Image
 
 from reward.backbones import load_clip
 from reward.errors import DataError
-from reward.training.corruptions import retrieval
+from reward.training.corruptions import retrieved
 from reward.training.corruptions.retrieved import clip_embeddings, retrieve_negatives
 from reward.training.corruptions.sampler import Negative
 from tests.toys.small_clip import small_clip
@@ -49,14 +49,14 @@ def test_draws_do_not_depend_on_the_blocks_but_on_the_seed(monkeypatch: pytest.M
     whole = drawn(2**80)
     assert {len(texts(whole[row], band)) for row in range(9) for band in ("easy", "medium")} == {5}
     assert drawn(1) != whole
-    monkeypatch.setattr(retrieval, "_AT_A_TIME", 7 * COUNT)
+    monkeypatch.setattr(retrieved, "_AT_A_TIME", 7 * COUNT)
     assert drawn(2**80) == whole
 
 
 def test_the_same_words_are_never_wrong_and_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
     captions = ["A dog.", "a  dog.", "A cat.", "A cat.", "A cow."]
     vectors = [[1, 0.0], [1, 0.01], [1, 0.1], [1, 0.1], [1, 0.2]]
-    monkeypatch.setattr(retrieval, "BANDS", {"easy": (0, 0.1), "medium": (0.1, 0.2), "hard": (0.2, 1)})
+    monkeypatch.setattr(retrieved, "BANDS", {"easy": (0, 0.1), "medium": (0.1, 0.2), "hard": (0.2, 1)})
     found = retrieve_negatives(captions, [1, 2, 3, 4, 5], vectors, vectors)
     names = [sorted(negative.text for negative in found[row]) for row in range(3)]
     assert names == [["A cat.", "A cow."], ["A cat.", "A cow."], ["A cow.", "A dog."]]

@@ -17,7 +17,7 @@ from reward.scenes.error_pairs import CATEGORIES
 from reward.training.caption_pairs import FAMILIES, CaptionPairs, TablePairs, make_table_pairs
 from reward.training.config import TrainingConfig, make_config
 from reward.training.rows import load_rows, make_order
-from reward.training.tables import tables_of
+from reward.training.splits import as_splits
 from tests.reward.training.small_runs import pair_rows
 
 
@@ -26,7 +26,7 @@ def config(**changes: Any) -> TrainingConfig:
 
 
 def table(rows: Any, *categories: str, fresh: bool = True) -> TablePairs:
-    tables = list(tables_of({"train": rows}, None).values())
+    tables = list(as_splits({"train": rows}, None).values())
     return make_table_pairs(tables, config(categories=list(categories)), fresh=fresh)
 
 

@@ -15,7 +15,7 @@ from reward.metrics.vela import SPEC
 from reward.training.config import TrainingConfig
 from reward.training.judgements import Judgements, make_judgements
 from reward.training.rows import load_rows
-from reward.training.tables import load_tables, tables_of
+from reward.training.splits import as_splits, load_splits
 from tests.toys.json_lines import write_lines
 
 ONE = MetricSpec(name="one", scorer="x:Y", aspects=("overall",))
@@ -34,7 +34,7 @@ def rows(n: int = 3, **columns: Any) -> Dataset:
 
 
 def judged(splits: Any, part: str = "val", spec: MetricSpec = SPEC, **settings: Any) -> Judgements:
-    found = make_judgements({"data": tables_of(splits, None)}, part, spec, TrainingConfig(**settings))
+    found = make_judgements({"data": as_splits(splits, None)}, part, spec, TrainingConfig(**settings))
     assert found is not None
     return found
 
@@ -162,4 +162,4 @@ def test_sources_that_cannot_be_loaded_say_what_to_give(tmp_path: Path, monkeypa
         (tmp_path / "blank" / "train.jsonl", "is one file"),
     ):
         with pytest.raises(DataError, match=message):
-            load_tables(source, TrainingConfig())
+            load_splits(source, TrainingConfig())

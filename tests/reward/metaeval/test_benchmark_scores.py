@@ -14,7 +14,7 @@ from PIL import Image
 from reward import ScoreTable
 from reward.errors import DataError
 from reward.judges import ScriptedJudge
-from reward.metaeval import scoring
+from reward.metaeval import benchmark_scores
 from reward.metaeval.benchmark_scores import score_benchmark
 from reward.metaeval.benchmarks import load_benchmark
 from reward.metrics.harmoniceval.scorer import HarmonicScorer
@@ -27,7 +27,7 @@ from tests.toys.picture_scorer import PictureScorer
 def log(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A registry with the metric picture, small chunks, and the file in which each scored caption becomes a line."""
     use_metrics(monkeypatch)
-    monkeypatch.setattr(scoring, "CHUNK", 4)
+    monkeypatch.setattr(benchmark_scores, "CHUNK", 4)
     path = tmp_path / "scored.log"
     path.touch()
     monkeypatch.setenv("PICTURE_LOG", str(path))
@@ -87,7 +87,7 @@ def test_drawn_references_that_are_kept_load_no_model(
     pairs = load_benchmark("pascal-50s", write_pairs(tmp_path, 4, references=8), reference_draws=2)
     found = [score_benchmark(pairs, metric, folder=tmp_path / "kept") for metric in ("picture", "length")]
     assert [each.scores.shape for each in found] == [(8, 2, 2), (8, 1)]  # length reads no references
-    monkeypatch.setattr(scoring, "load_scorer", None)
+    monkeypatch.setattr(benchmark_scores, "load_scorer", None)
     for metric, known in zip(("picture", "length"), found, strict=True):
         again = score_benchmark(pairs, metric, folder=tmp_path / "kept")
         np.testing.assert_array_equal(again.scores, known.scores)
