@@ -108,7 +108,7 @@ def test_rows_do_not_depend_on_one_another_and_share_no_scene_with_others_seeds_
     assert alone in found
 
 
-def test_tokens_are_counted_as_open_clip_writes_them() -> None:
+def test_tokens_are_counted_as_open_clip_writes_them():
     long = "There is a dog on the sand beside one boat. " * 10 + "Two men carry a net, and a sign says OPEN."
     late = long.replace("Two men", "Six men")
     tokenizer = SimpleTokenizer()
@@ -122,7 +122,7 @@ def test_tokens_are_counted_as_open_clip_writes_them() -> None:
 
 
 @pytest.mark.parametrize("part", ["short", "long"])
-def test_the_benchmark_of_scenes_holds_the_pairs_of_every_kind(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_benchmark_of_scenes_holds_the_pairs_of_every_kind(part, monkeypatch):
     monkeypatch.setattr("reward.metaeval.benchmarks.scenes.EACH", 1)  # the whole takes long
     rows = load_benchmark("scenes-pairs", part=part).rows
     assert rows["label"].tolist() == [0] * 7

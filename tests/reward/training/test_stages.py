@@ -1,9 +1,6 @@
 """Training in stages: every stage starts where the last one ended."""
 
-from __future__ import annotations
-
 import itertools
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,7 +17,7 @@ from tests.reward.training.small_runs import TWO, pair_rows, record, same_weight
 pytestmark = pytest.mark.slow
 
 
-def test_a_run_leaves_each_stages_checkpoint_and_the_last_one_as_its_own(tmp_path: Path) -> None:
+def test_a_run_leaves_each_stages_checkpoint_and_the_last_one_as_its_own(tmp_path):
     config = small_beitscore(scenes_val=11, scenes_test=6)
     result = train("beitscore", "scenes", tmp_path, config, command="capreward train beitscore")
     folders = {name: stage.folder for name, stage in result.stages.items()}
@@ -42,7 +39,7 @@ def test_a_run_leaves_each_stages_checkpoint_and_the_last_one_as_its_own(tmp_pat
     assert record(tmp_path)["figures"] == result.figures
 
 
-def test_a_stage_starts_from_the_weights_that_the_last_one_kept_and_may_have_data_of_its_own(tmp_path: Path) -> None:
+def test_a_stage_starts_from_the_weights_that_the_last_one_kept_and_may_have_data_of_its_own(tmp_path):
     pairs, ratings = str(tmp_path / "pairs"), str(tmp_path / "ratings")
     DatasetDict({"train": pair_rows(), "val": pair_rows()}).save_to_disk(pairs)
     small_data().save_to_disk(ratings)
@@ -56,7 +53,7 @@ def test_a_stage_starts_from_the_weights_that_the_last_one_kept_and_may_have_dat
     assert f"Data: `{pairs}`; captions of pairs: train 24, val 24." in (run / "README.md").read_text()
 
 
-def test_a_mistake_in_the_last_stage_shows_at_once_and_leaves_the_folder_free(tmp_path: Path) -> None:
+def test_a_mistake_in_the_last_stage_shows_at_once_and_leaves_the_folder_free(tmp_path):
     taste = small_beitscore(stages={**TWO, "2": {"loss": "bce", "categories": ["taste"]}})
     with pytest.raises(DataError, match="no errors of the kinds taste"):
         train("beitscore", "scenes", tmp_path, taste)

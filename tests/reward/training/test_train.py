@@ -1,10 +1,5 @@
 """Whole training runs of a small VELA: what they leave, when they stop, what ends them early."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -33,7 +28,7 @@ STEADY = {"schedule": "constant", "warmup_ratio": 0.0}
 
 
 @pytest.mark.parametrize("aspects", [["fluency", "descriptiveness", "relevance"], ["relevance"]])
-def test_a_run_leaves_a_checkpoint_whose_scores_have_the_reported_figures(aspects: list[str], tmp_path: Path) -> None:
+def test_a_run_leaves_a_checkpoint_whose_scores_have_the_reported_figures(aspects, tmp_path):
     # a high rate, so that scores differ enough for figures that tell aspects apart
     config = small_config(scenes_train=30, scenes_test=30, learning_rate=1e-2, model={"aspects": aspects})
     result = train("vela", "scenes", tmp_path, config, command="capreward train vela")
@@ -56,13 +51,13 @@ def test_a_run_leaves_a_checkpoint_whose_scores_have_the_reported_figures(aspect
     assert written["rows"] == {"train": 30 * len(aspects), "val": 8 * len(aspects), "test": 30 * len(aspects)}
 
 
-def test_training_lowers_the_loss(tmp_path: Path) -> None:
+def test_training_lowers_the_loss(tmp_path):
     train("vela", "scenes", tmp_path, small_config(scenes_train=4, epochs=20, eval_steps=20, **STEADY))
     first, last = (entry["loss"] for entry in record(tmp_path)["history"] if "loss" in entry)
     assert last < 0.8 * first
 
 
-def test_the_last_micro_batch_weighs_by_its_rows(tmp_path: Path) -> None:
+def test_the_last_micro_batch_weighs_by_its_rows(tmp_path):
     """30 ratings in batches of 4, the last of 2, are a step of 30."""
     for name, sizes in (("large", {"batch_size": 30}), ("small", {"batch_size": 4, "accumulation": 8})):
         train("vela", "scenes", tmp_path / name, small_config(epochs=1, scenes_train=10, **STEADY, **sizes))
@@ -73,7 +68,7 @@ def test_the_last_micro_batch_weighs_by_its_rows(tmp_path: Path) -> None:
     assert all(torch.allclose(after[name], other[name], atol=2e-4) for name in after)
 
 
-def test_pairs_that_are_one_input_after_the_cut_are_counted(tmp_path: Path) -> None:
+def test_pairs_that_are_one_input_after_the_cut_are_counted(tmp_path):
     long = "A cat looks at the red star. " * 80
     right = [*(f"{long}It is {word}." for word in ("red", "big", "old")), "A red star."]
     wrong = [*(f"{long}It is {word}." for word in ("blue", "small", "new")), "A blue star."]
@@ -84,7 +79,7 @@ def test_pairs_that_are_one_input_after_the_cut_are_counted(tmp_path: Path) -> N
         train("beitscore", tmp_path / "data", tmp_path / "run", config)
 
 
-def test_mixed_precision_keeps_trained_weights_in_float32(tmp_path: Path) -> None:
+def test_mixed_precision_keeps_trained_weights_in_float32(tmp_path):
     exact, mixed = (
         train("vela", "scenes", tmp_path / precision, small_config(max_steps=3, precision=precision))
         for precision in ("fp32", "bf16")
@@ -94,7 +89,7 @@ def test_mixed_precision_keeps_trained_weights_in_float32(tmp_path: Path) -> Non
     assert mixed.figures != exact.figures
 
 
-def test_training_stops_by_tau_c_and_keeps_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_stops_by_tau_c_and_keeps_the_best(tmp_path, monkeypatch):
     real, found = figures.rating_figures, {}
     for name, epochs, taus in (("stopped", 9, [0.1, 0.5, 0.4, 0.3, 0.9]), ("short", 2, [0.1, 0.5])):
         left = iter(taus)
@@ -117,9 +112,7 @@ def test_training_stops_by_tau_c_and_keeps_the_best(tmp_path: Path, monkeypatch:
         ({}, "cannot write to the output folder"),
     ],
 )
-def test_what_cannot_be_trained_is_refused_and_the_folder_stays_free(
-    settings: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_trained_is_refused_and_the_folder_stays_free(settings, message, tmp_path, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     folder = tmp_path / "run"
     if not settings:  # there is a file where a folder should be
@@ -130,7 +123,7 @@ def test_what_cannot_be_trained_is_refused_and_the_folder_stays_free(
     assert not list(tmp_path.rglob("*.*"))
 
 
-def out_of_memory(*_: Any) -> None:
+def out_of_memory(*_):
     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
 
@@ -143,9 +136,7 @@ def out_of_memory(*_: Any) -> None:
         ({"accumulation": 2}, "too little memory for a step with batch_size 6 and accumulation 2: set a smaller batch"),
     ],
 )
-def test_a_run_that_cannot_end_well_says_what_to_change(
-    settings: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_cannot_end_well_says_what_to_change(settings, message, tmp_path, monkeypatch):
     if "accumulation" in settings:
         monkeypatch.setattr("transformers.Trainer.training_step", out_of_memory)
     with pytest.raises(TrainingError, match=message):
