@@ -15,7 +15,7 @@ from reward.errors import DataError
 from reward.metaeval.benchmarks.catalogue import load_benchmark
 from reward.metaeval.benchmarks.contrast import foil_pairs
 from reward.metaeval.benchmarks.files import find_file, read_table
-from reward.metaeval.benchmarks.genai_bench import held_out
+from reward.metaeval.benchmarks.rated_tables import held_out
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict

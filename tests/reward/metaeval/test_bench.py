@@ -2,11 +2,10 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from reward.errors import DataError
-from reward.metaeval.bench import BenchRow, BenchTable, default_metrics, run_bench
+from reward.metaeval.bench import default_metrics, run_bench
 from reward.metaeval.benchmarks import load_benchmark
 from reward.metaeval.difference import compare, holm
 from reward.metaeval.evaluation import evaluate
@@ -168,37 +167,3 @@ def test_significance_is_marked_and_resamples_too_few_for_it_are_told(rated):
         assert any(marked) == enough
         told = "50 resamples are too few for any p of 3 below 0.05: 240 do" in said(table, resamples=resamples)
         assert told != enough
-
-
-def test_it_is_told_how_ratings_aspects_and_ties_count_and_what_to_doubt(pairs, rated, tmp_path):
-    tables = run(load_benchmark("scenes", limit=30), pairs, metrics=[LENGTH])
-    several, of_pairs = (line for line in said(*tables).splitlines() if "ranked by" in line)
-    assert "(seed 7): simulated ratings, no people were asked; the mean of a caption's ratings counts" in several
-    assert "'mean' is the mean of tau-c over the aspects; a metric with one score has it compared with each" in several
-    assert several.endswith("tied pairs are neither concordant nor discordant, and stay in the denominator of tau-c.")
-    assert "Pascal-50S: 'mean' is the mean over the categories; rows are ranked by 'mean'; equal sc" in of_pairs
-    page = report(*tables).write(tmp_path / "report.md").read_text(encoding="utf-8")
-    assert page.startswith("# Agreement with simulated ratings and human judgments\n")
-
-    scores = rated.columns["good"].copy()
-    rows = [BenchRow(GOOD, 40, scores), BenchRow(BAD, 40, np.where(np.arange(40)[:, None] < 20, scores, np.nan))]
-    for row in rows:
-        row.evaluation = replace(evaluate(rated, row.scores, resamples=20), images=5)
-    notes = said(BenchTable(rated, None, rows, ("overall",), "overall"))
-    assert "rows that differ in 'scored' are computed on different items" in notes
-    assert "Flickr8k-Expert: only 5 different images: too few" in notes
-
-
-def test_json_and_details_have_counts_categories_and_all_statistics(pairs, tmp_path):
-    data = write_rated(tmp_path / "rated", 40, change=lambda row: row.update(category=row["image"], question="Who?"))
-    tables = run(load_benchmark("flickr8k-expert", data), pairs, metrics=[LENGTH])
-    assert "length on Flickr8k-Expert: it does not read the questions of 40 items" in said(*tables)
-    [of_rated], [of_pairs] = (table["rows"] for table in in_json(*tables))
-    assert list(of_rated["by_category"]) == sorted({f"{number}.png" for number in range(10)})
-    assert of_rated["by_category"]["0.png"]["overall"]["low"] is None  # of one image
-    assert (of_pairs["counts"], of_pairs["images"]) == ({"HC": 20, "MM": 20, "overall": 40}, 4)
-    assert (of_pairs["tie_rule"], of_pairs["by_category"]) == ("equal scores are wrong", {})
-    _, _, rated, _, both = grids(tables, details=True)
-    assert rated.heads == ["", "tau-c", "tau-b", "spearman", "pearson"]
-    assert rated.rows == [["length", *(f"{100 * each:.1f}" for each in of_rated["details"]["overall"].values())]]
-    assert (both.title, both.heads[1:]) == ("Pascal-50S: all statistics of overall x 100", ["accuracy", "auc", "ap"])

@@ -168,31 +168,6 @@ def test_a_class_label_counts_by_its_name(tmp_path, form, names, rating_map, rat
 
 
 @pytest.mark.parametrize(
-    ("columns", "options", "provenance"),
-    [
-        ({"rating": RATINGS}, {}, "8 ratings in column rating, of 8 captions in column caption"),
-        (
-            {"rating": [[each, 3] for each in RATINGS]},
-            {},
-            "16 ratings in column rating, of 8 captions in column caption",
-        ),
-        (
-            {"anna": RATINGS, "ben": [*RATINGS[:6], None, None]},
-            {"rating_columns": ["anna,ben"]},
-            "14 ratings in columns anna, ben (one for each rater), of 8 captions in column caption",
-        ),
-        (
-            {"caption_a": ["A."] * 8, "caption_b": ["B."] * 8, "better": ["A", "b", "tie", None] * 2},
-            {"rating_columns": ["better"]},
-            "6 choices between caption_a and caption_b in column better",
-        ),
-    ],
-)
-def test_a_line_says_whose_ratings_were_read(tmp_path, columns, options, provenance):
-    assert load_ratings(written(tmp_path, "r.jsonl", **columns), **options).provenance == provenance
-
-
-@pytest.mark.parametrize(
     ("names", "given", "options"),
     [
         (("caption_a", "caption_b"), ["A", "B", "tie", "caption_b"], {}),
@@ -216,7 +191,9 @@ def test_two_captions_are_compared(tmp_path, names, given, options):
 def test_chosen_and_rejected_captions_need_no_rating(tmp_path):
     texts = {"chosen": ["A star.", "A red star."], "rejected": ["Star.", "A big red star."]}
     pd.DataFrame(texts).to_csv(tmp_path / "p.csv", index=False)
-    assert table_of(tmp_path / "p.csv").rows[0].evaluation.estimates["overall"].value == 0.5
+    table = table_of(tmp_path / "p.csv")
+    assert table.rows[0].evaluation.estimates["overall"].value == 0.5
+    assert table.benchmark.provenance == "2 choices between chosen and rejected"
 
 
 @pytest.mark.parametrize("ratings", [RATINGS, [float(each > 2) for each in RATINGS]])

@@ -3,19 +3,16 @@
 import json
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from reward.errors import ConfigError, JudgeError, OutputError
-from reward.judges import Answer, LocalJudge, Question, ScriptedJudge
+from reward.judges import Answer, ScriptedJudge
 from reward.scenes.error_pairs import CATEGORIES
 from reward.training.corruptions.rewrite_prompts import load_prompts
 from reward.training.corruptions.rewrites import read_answer, rewrite_captions
 from reward.training.corruptions.sampler import Negative
-from tests.toys.toy_judges import RecordingJudge, byte_tokenizer
-from tests.toys.toy_models import text_sizes
+from tests.toys.toy_judges import RecordingJudge
 
 CAPTIONS = [f"There are {number} red stars on the left." for number in range(40)]
 
@@ -158,26 +155,3 @@ def test_answers_that_are_no_negatives(answer, reason):
 def test_a_prompt_file_says_what_to_change(changes, tmp_path):
     with pytest.raises(ConfigError, match="changes"):
         prompts_with(tmp_path, changes)
-
-
-# As text-only chat models have it: contents are strings, thinking can be switched off.
-TEMPLATE = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content.strip() }}<|im_end|>\n{% endfor %}"
-    "<|im_start|>assistant\n{% if enable_thinking is not defined or enable_thinking %}<think>{% endif %}"
-)
-
-
-def test_a_text_only_language_model_writes_greedily_without_thinking(tmp_path):
-    tokens = byte_tokenizer()
-    tokens.chat_template = TEMPLATE
-    torch.manual_seed(0)
-    sizes = text_sizes(tokens, width=32, layers=2, positions=8192)
-    LlamaForCausalLM(LlamaConfig(**sizes, initializer_range=0.3)).save_pretrained(tmp_path)
-    tokens.save_pretrained(tmp_path)
-    judge = LocalJudge.from_pretrained(tmp_path, device="cpu")
-    [answer] = judge.generate([Question("Edit this: a star", system="You edit.")], max_new_tokens=12)
-    turns = ("system\nYou edit.", "user\nEdit this: a star")
-    prompt = "".join(f"<|im_start|>{turn}<|im_end|>\n" for turn in turns) + "<|im_start|>assistant\n"
-    ids = tokens(prompt, return_tensors="pt")
-    continued = judge.model.generate(**ids, max_new_tokens=12, do_sample=False)[0, ids["input_ids"].shape[1] :]
-    assert answer.text == tokens.decode(continued, skip_special_tokens=True)
