@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from datasets import DatasetDict
 
 from reward import CaptionSample, load_scorer
 from reward.errors import ConfigError, OutputError, TrainingError
@@ -12,11 +11,8 @@ from reward.scenes import make_dataset
 from reward.training import figures
 from reward.training.loop import train
 from tests.reward.training.small_runs import (
-    NO_STAGES,
-    pair_rows,
     record,
     same_weights,
-    small_beitscore,
     small_config,
     weights,
 )
@@ -66,17 +62,6 @@ def test_the_last_micro_batch_weighs_by_its_rows(tmp_path):
     assert small == pytest.approx(large, abs=1e-6)
     after, other = weights(tmp_path / "large"), weights(tmp_path / "small")
     assert all(torch.allclose(after[name], other[name], atol=2e-4) for name in after)
-
-
-def test_pairs_that_are_one_input_after_the_cut_are_counted(tmp_path):
-    long = "A cat looks at the red star. " * 80
-    right = [*(f"{long}It is {word}." for word in ("red", "big", "old")), "A red star."]
-    wrong = [*(f"{long}It is {word}." for word in ("blue", "small", "new")), "A blue star."]
-    parts = {"train": pair_rows(caption=right, incorrect=wrong), "val": pair_rows()}
-    DatasetDict(parts).save_to_disk(tmp_path / "data")
-    config = small_beitscore(loss="bce", categories=["count"], stages=NO_STAGES)
-    with pytest.warns(UserWarning, match="3 of 4 pairs so far are the same input once their captions are cut"):
-        train("beitscore", tmp_path / "data", tmp_path / "run", config)
 
 
 def test_mixed_precision_keeps_trained_weights_in_float32(tmp_path):
