@@ -133,7 +133,8 @@ def _match_images(sides: Sequence[Benchmark]) -> tuple[str, list[list[str]]]:
         paths.append([str(images[0]) if isinstance(images[0], str) else image_id for images, image_id in shown])
     keys_by: dict[str, list[list[str]]] = {}
     for name, key in _KEYS.items():
-        keys = [[key(path) for path in of_side] for of_side in paths]
+        keys = [list(map(key, paths_of_side)) for paths_of_side in paths]
+        # A file name that two images of one side share would join them.
         joins_images = any(len(set(new)) < len(set(old)) for new, old in zip(keys, paths, strict=True))
         if name == "path" or not joins_images:
             keys_by[name] = keys

@@ -94,7 +94,9 @@ def rate_text(text: str, scene: Scene) -> dict[str, float]:
     reading = oracle.read(text)
     if not reading.claims:
         return dict.fromkeys(ASPECTS, 1.0)
-    damages = [_FAULTS[kind] for kind, number in reading.faults.items() for _ in range(number)]
+    damages: list[str] = []
+    for kind, number in reading.faults.items():
+        damages += [_FAULTS[kind]] * number
     said: frozenset[Fact] = frozenset()
     sentences = dict.fromkeys(part.strip() for part in " ".join(text.lower().split()).split("."))
     for sentence in sentences:  # equal sentences are faults already
@@ -106,10 +108,10 @@ def rate_text(text: str, scene: Scene) -> dict[str, float]:
 
 def rate(true: dict[str, float], rng: random.Random) -> Ratings:
     """Ratings of three raters: truth plus normal noise of `NOISE` points, rounded to 1..5."""
-    raters = {
-        aspect: tuple(min(5, max(1, round(value + rng.gauss(0, NOISE)))) for _ in range(RATERS))
-        for aspect, value in true.items()
-    }
+    raters = {}
+    for aspect, value in true.items():
+        noisy = [round(value + rng.gauss(0, NOISE)) for _ in range(RATERS)]
+        raters[aspect] = tuple(min(5, max(1, rating)) for rating in noisy)
     return Ratings(dict(true), raters)
 
 

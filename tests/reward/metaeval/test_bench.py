@@ -1,19 +1,16 @@
 """Several metrics and columns on several benchmarks: what is ranked, tested, left out, and what a reader is told."""
 
-from dataclasses import replace
-
 import pytest
 
 from reward.errors import DataError
-from reward.metaeval.bench import default_metrics, run_bench
+from reward.metaeval.bench import run_bench
 from reward.metaeval.benchmarks import load_benchmark
 from reward.metaeval.difference import compare, holm
 from reward.metaeval.evaluation import evaluate
 from reward.registry import MetricSource
 from reward.report.bench import bench_report
-from tests.reward.metaeval.small_benchmarks import use_metrics, write_pairs, write_rated
+from tests.reward.metaeval.small_benchmarks import write_pairs, write_rated
 from tests.toys.json_lines import write_lines
-from tests.toys.picture_scorer import SPEC as PICTURE
 
 LENGTH, UNIGRAM = MetricSource("length"), MetricSource("unigram")
 GOOD, BAD = MetricSource("good", is_column=True), MetricSource("bad", is_column=True)
@@ -133,18 +130,6 @@ def test_what_is_not_there_is_refused_before_anything_is_scored(rated, metrics, 
     assert lines == []
 
 
-def test_metrics_that_work_out_of_the_box(monkeypatch, rated):
-    needs_more = replace(PICTURE, name="elsewhere", has_embedded=False)
-    use_metrics(monkeypatch, needs_more)
-    found, left_out = default_metrics([rated], references=False)
-    assert [each.name for each in found] == ["length", "picture"]
-    assert "left out: elsewhere (no checkpoint ships with this package; give NAME=CHECKPOINT)" in left_out
-    assert any(note.startswith("left out: unigram (needs references") for note in left_out)
-    monkeypatch.setattr("reward.registry.installed_specs", lambda: {"elsewhere": needs_more})
-    with pytest.raises(DataError, match="no metric can score these data"):
-        default_metrics([rated])
-
-
 def test_references_that_cider_cannot_be_fitted_on_do_not_take_the_others_along(tmp_path):
     pytest.importorskip("pycocoevalcap")
     data = write_rated(tmp_path, 8, change=lambda row: row.update(references=["a dog"]))
@@ -154,9 +139,6 @@ def test_references_that_cider_cannot_be_fitted_on_do_not_take_the_others_along(
     assert "cider on Flickr8k-Expert: 8 of 8 captions not scored; the first: flickr8k-expert: a corpus of" in said(
         table
     )
-
-
-# What a reader is told
 
 
 def test_significance_is_marked_and_resamples_too_few_for_it_are_told(rated):

@@ -37,6 +37,7 @@ def test_one_caption_is_true_and_the_other_differs_from_it_in_wrong_words_alone(
     assert (pair.category, correct.precision, correct.faults, incorrect.faults) == (category, 1.0, 0, 0)
     assert incorrect.precision < 1.0
     assert {fact[0] for fact in incorrect.wrong} - {"spatial"} <= KINDS[category]
+    assert all(fact[2] > 1 for fact in incorrect.wrong if (category, fact[0]) == ("count", "count"))  # no fair guess
 
     wrong = set(pair.wrong)
     assert list(pair.wrong) == sorted(wrong) != []

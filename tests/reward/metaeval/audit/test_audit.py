@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -44,6 +44,7 @@ def test_every_attack_changes_a_caption_and_is_repeatable(kind):
     assert made[0][1].strip() not in ("", made[0][0])
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.text(max_size=60), st.sampled_from(sorted(ATTACKS)), st.integers(1, 3))
 def test_attacks_take_any_text(text, kind, amount):
     made = ATTACKS[kind].apply(text, Material(random.Random(0), amount=amount))

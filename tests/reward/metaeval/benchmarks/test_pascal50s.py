@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 
 from reward.errors import DataError
-from reward.metaeval import evaluate, load_benchmark, run_bench, score_benchmark
+from reward.metaeval import evaluate, load_benchmark
 from reward.metaeval.benchmarks.score_files import add_scores
-from reward.registry import MetricSource
-from reward.report.bench import bench_report
 from tests.reward.metaeval.benchmarks.published_layouts import scores_of_fleur, write_layout
 
 
@@ -35,16 +33,6 @@ def test_figures_are_means_over_the_draws(pascal):
         assert values == pytest.approx(np.mean([each.replicates[name] for each in single], axis=0), nan_ok=True)
     for kind, value in several.details["overall"].items():
         assert value == pytest.approx(np.mean([each.details["overall"][kind] for each in single]))
-
-
-def test_a_metric_that_reads_references_scores_every_draw(pascal):
-    found = score_benchmark(pascal, "unigram").for_aspects(pascal)
-    assert isinstance(found, np.ndarray)
-    assert found.shape == (4, 2, 5)
-    [table] = run_bench([(pascal, None)], [MetricSource("unigram"), MetricSource("length")], resamples=20)
-    report = bench_report([table], command="", seed=0, resamples=20, references=True)
-    assert "the mean over 5 draws of 5 references" in "\n".join(report.notes)
-    assert table.rows[1].scores.shape == (4, 2)  # it reads no references
 
 
 def test_published_scores_come_from_text_files_and_bring_their_labels(pascal, tmp_path):
