@@ -14,7 +14,7 @@ from markupsafe import Markup
 from integrations.demo.agreement import CEILING
 from integrations.demo.quality import LESS_IS_BETTER
 from reward.metaeval import Interval
-from reward.metaeval.agreement import RATER
+from reward.metaeval.raters import RATER
 from reward.report.page import data_address, page_templates, plain
 from reward.report.plots import BEST, BOUND, curve_plot, interval_plot
 from reward.report.tables import Grid

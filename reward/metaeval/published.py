@@ -146,8 +146,9 @@ def compare_published(
         figures: from `published_figures`.
         references: whether the metric was given the benchmark's references.
     """
-    drawn = benchmark.spec.drawn if benchmark.draws == 0 else 0
-    has_more = drawn and benchmark.rows["references"].map(len).max() > drawn
+    has_more = False
+    if benchmark.spec.drawn and benchmark.draws == 0:
+        has_more = benchmark.rows["references"].map(len).max() > benchmark.spec.drawn
     judged = len(benchmark.rows)
     if "label" in benchmark.rows:
         judged = int(benchmark.rows["label"].notna().sum())

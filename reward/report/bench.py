@@ -14,8 +14,8 @@ from reward.metaeval.benchmarks import BenchmarkSpec
 from reward.metaeval.benchmarks.items import PAIRS, RATINGS
 from reward.metaeval.bootstrap import MEAN, Interval
 from reward.metaeval.evaluation import Evaluation
-from reward.metaeval.people import failures
 from reward.metaeval.published import Compared
+from reward.metaeval.raters import failures
 from reward.report.page import Report
 from reward.report.plots import bar_plot
 from reward.report.tables import SIGNIFICANT, Grid, column_grid, few_images, interval_grid, milliseconds, percent

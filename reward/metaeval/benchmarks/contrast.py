@@ -34,7 +34,8 @@ def load_pascal50s(data: str, part: str, images: Path | None) -> Iterator[Entry]
     people and one by a machine (HM); two by machines (MM).
     """
     for category, pairs in read_json(find_file(data, "pascal_50s.json")).items():
-        yield from ({**pair, "category": category} for pair in pairs)
+        for pair in pairs:
+            yield {**pair, "category": category}
 
 
 def load_sugarcrepe(data: str, part: str, images: Path | None) -> Iterator[Entry]:
@@ -50,10 +51,13 @@ def load_valse(data: str, part: str, images: Path | None) -> Iterator[Entry]:
     paper.
     """
     root = images or Path(data)
-    for category, entry in _of_categories(data, [n for n in VALSE if part != WITHOUT or n not in COREFERENCE]):
+    categories = [name for name in VALSE if part != WITHOUT or name not in COREFERENCE]
+    for category, entry in _of_categories(data, categories):
         if entry["mturk"]["caption"] >= VALID:
-            image_id = f"{entry['dataset']}/{entry['image_file']}"
-            image = image_id if (root / entry["dataset"]).is_dir() else entry["image_file"]
+            image = entry["image_file"]
+            image_id = f"{entry['dataset']}/{image}"
+            if (root / entry["dataset"]).is_dir():
+                image = image_id
             yield _pair(image, entry["caption"], entry["foil"], category=category, image_id=image_id)
 
 
@@ -61,9 +65,10 @@ def _of_categories(data: str, names: Sequence[str]) -> Iterator[tuple[str, Entry
     """The entries of a folder with a file for each category, which holds {key: entry}."""
     if Path(data).is_file():
         raise MissingFileError(f"{data} is no folder")
-    files = {name: find_file(data, f"{name}.json") for name in names}
+    files = {name: find_file(data, f"{name}.json") for name in names}  # all are there before the first is read
     for name, file in files.items():
-        yield from ((name, entry) for entry in read_json(file).values())
+        for entry in read_json(file).values():
+            yield name, entry
 
 
 def without_coreference(items: Iterator[dict[str, Any]], part: str) -> Iterator[dict[str, Any]]:
@@ -83,7 +88,9 @@ def load_foil(data: str, part: str, images: Path | None) -> Iterator[Entry]:
 
     References are the image's other COCO captions, the first four (part `"4-ref"`) or the first one (`"1-ref"`).
     """
-    folder = Path(data).parent if Path(data).is_file() else Path(data)
+    folder = Path(data)
+    if folder.is_file():
+        folder = folder.parent
     captions: dict[int, list[str]] = {}
     for entry in read_json(find_file(folder, COCO_CAPTIONS))["annotations"]:
         if entry["caption"].strip():

@@ -114,8 +114,9 @@ def _with_root(image: Any, root: Path) -> Any:
 
 def _score(cell: Any) -> float:
     """A cell as a number, also where it is written as text; NaN for anything else."""
-    try:
+    number = None
+    with suppress(InvalidSampleError):
         number = read_number(cell)
-    except InvalidSampleError:
+    if number is None:
         return math.nan
-    return math.nan if number is None else number
+    return number
