@@ -130,6 +130,7 @@ def damage(caption: Caption, kind: str, rng: random.Random) -> Caption | None:
         last = caption.sentences[-1]
         if not caption.closed or len(last.words) < 4:
             return None
+        # Two words stay at least and two go, so that the sentence has begun and does not end.
         keep = rng.randint(2, len(last.words) - 2)
         cut = [*last.words[: keep - 1], replace(last.words[keep - 1], damaged=True)]
         claims = tuple(claim for claim in last.claims if _complete(claim, last.words, keep))
@@ -145,6 +146,7 @@ def damage(caption: Caption, kind: str, rng: random.Random) -> Caption | None:
         start = rng.randint(0, len(words) - size)
         words[start + size : start + size] = damaged[start : start + size]
     elif kind == "word_order":
+        # Where two equal words stand side by side, another order of them would be the same caption.
         starts = [k for k in range(len(words) - 1) if words[k].text != words[k + 1].text]
         if not starts:
             return None
@@ -164,6 +166,7 @@ def damage(caption: Caption, kind: str, rng: random.Random) -> Caption | None:
         for nouns in SYNONYMS.values():
             for noun in nouns:
                 swap |= {noun: plural(noun), plural(noun): noun}
+        # One word of the wrong number is enough: "a red star are in the top left".
         indices = [k for k, word in enumerate(words) if word.text in swap]
         rng.shuffle(indices)
         if not indices:

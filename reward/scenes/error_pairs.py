@@ -86,7 +86,9 @@ def make_pair(scene: Scene, category: str, rng: random.Random, *, long: bool = F
     stated |= {("object", noun) for kind, noun in stated if kind in ("colour", "size", "pattern", "count", "position")}
     if ("action", "") in stated and scene.action:
         stated |= {("object", scene.action.agent), ("object", scene.action.patient)}
+    # An error may have renamed an object; both captions state the facts of the same ones.
     names = {new.noun: old.noun for old, new in zip(scene.entities, belief.entities, strict=False)}
+    # With one seed both captions are worded alike, and differ only where the facts do.
     seed = rng.getrandbits(64)
     correct = describe(
         scene, SteadyRandom(seed), facts=[fact for fact in scene.facts() if _key(fact) in stated], style=style

@@ -103,6 +103,7 @@ class Oracle:
         sentences = [part.strip() for part in body.split(".")]
         if sentences and sentences[-1]:
             faults["truncation"] += 1
+        # In their order: "the stars are big" agrees only with several stars that came in before.
         for sentence in sentences:
             if not sentence:
                 continue
@@ -150,6 +151,7 @@ def _read_sentence(sentence: str, many: dict[str, bool]) -> tuple[list[Fact], Co
     flaws: Counter[str] = Counter()
     words = sentence.split()
     match = _match(sentence)
+    # What is said twice in a row is one flaw, and the rest is read as if it stood there once.
     if match is None:
         collapsed = _without_repeats(words)
         if collapsed != words:
@@ -281,7 +283,7 @@ def _loose_claims(words: list[str]) -> list[Fact]:
         if len(nouns) != 2:
             return []
         agent, patient = nouns
-        if verbs[0] in _PAST:
+        if verbs[0] in _PAST:  # in "the ring is being chased by the star" the patient comes first
             agent, patient = patient, agent
         return [("action", agent, _ING.get(verbs[0]) or _PAST[verbs[0]], patient)]
     claims: list[Fact] = [("background", _BACKGROUND_HEAD[word]) for word in words if word in _BACKGROUND_HEAD]
@@ -294,6 +296,7 @@ def _loose_claims(words: list[str]) -> list[Fact]:
     if len(set(nouns)) != 1:
         return claims
     noun = nouns[0]
+    # "One" is a number only where there is no other: "one can see two stars".
     numbers = [_NUMBER[word] for word in words if word in _NUMBER and word != "one"]
     if not numbers and "one" in words:
         numbers = [1]

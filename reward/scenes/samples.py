@@ -97,6 +97,7 @@ def rate_text(text: str, scene: Scene) -> dict[str, float]:
     damages: list[str] = []
     for kind, number in reading.faults.items():
         damages += [_FAULTS[kind]] * number
+    # Attacks repeat facts in other words, which the grammar alone would let pass.
     said: frozenset[Fact] = frozenset()
     sentences = dict.fromkeys(part.strip() for part in " ".join(text.lower().split()).split("."))
     for sentence in sentences:  # equal sentences are faults already

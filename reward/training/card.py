@@ -60,6 +60,7 @@ def figure_table(*runs: Mapping[str, Mapping[str, float]]) -> tuple[str, list[li
         names |= dict.fromkeys(figures_of_part)
     is_pairs = "accuracy" in names
     title, prefix = "Kendall's tau-c x 100", "tau_c"
+    # (head, name of the figure, its scale, digits): errors and counts are no percentages.
     last_rows = [("MSE", "mse", 1, 4), ("n", "n", 1, 0)]
     if is_pairs:
         title, prefix = "Pairs ranked right x 100", "accuracy"

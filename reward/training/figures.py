@@ -70,7 +70,7 @@ def pair_accuracy(
         {'accuracy': 1.0, 'accuracy_noun': 1.0, 'auc': 1.0}
     """
     scores, correct = _checked(scores), np.asarray(targets) > 0.5
-    is_right = scores[::2] > scores[1::2]
+    is_right = scores[::2] > scores[1::2]  # strictly: a metric that gives all captions one score ranks no pair
     kinds_of_pairs = np.asarray(kinds)[::2]
     accuracies = {}
     for kind, category in enumerate(categories):

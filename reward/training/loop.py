@@ -115,6 +115,7 @@ def train(
         spec = _trained_spec(spec, read_config(start, metric=spec.name))
         record["init"] = {"source": os.fspath(init), "fingerprint": fingerprint_source(start)}
     process = begin(output, record, resume=resume)
+    # Asked again for a run that is whole, nothing is trained: its record has all that the result holds.
     complete = finished(output)
     if complete is not None:
         return complete

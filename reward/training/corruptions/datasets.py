@@ -335,6 +335,7 @@ def _write(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    # Kinds of which none could be made are told as 0, and have their columns all the same.
     counts: Counter[str] = Counter(dict.fromkeys(kinds, 0))
     holds_images = not isinstance(next(rows.images()), Path)
     types: dict[str, Any] = {"file_name": pa.string()}
