@@ -101,7 +101,6 @@ def test_rated_aspects_are_compared_with_those_of_the_metric_or_its_reward(log, 
     data = write_rated(tmp_path / "rated", 4, change=lambda row: row.update(ratings={"words": [1], "beauty": [1, 2]}))
     rated = load_benchmark("flickr8k-expert", data)
     scores = score_benchmark(rated, "picture").for_aspects(rated)
-    assert isinstance(scores, dict)
     table = PictureScorer().score([sample for sample in rated.samples() if sample is not None])
     np.testing.assert_allclose(scores["words"][:, 0], table.column("words"))
     np.testing.assert_allclose(scores["beauty"][:, 0], table.scores.mean(axis=1))

@@ -25,8 +25,6 @@ def test_people_and_judges_have_verdicts_and_a_position_that_they_like():
     fields = [{"judge": FIRST}, {"judge": "Tie", "judge_orders": [FIRST, SECOND]}]
     fields += [{"judge": "I like both", "winner": "x"}, {"judge_error": "the server is down"}, {}]
     judge = by_judge(battles(*fields))
-    assert people is not None
-    assert judge is not None
     assert people.position == PositionBias(first=2, second=1, ties=1)
     assert judge.position == PositionBias(first=3, both_orders=1, inconsistent=1, reversed=1)
     np.testing.assert_array_equal(people.points, [1, 1, 0, 0.5, np.nan])

@@ -39,7 +39,6 @@ class Fixed:
 @pytest.mark.parametrize("kind", sorted(ATTACKS))
 def test_every_attack_changes_a_caption_and_is_repeatable(kind):
     made = [ATTACKS[kind].apply(CAPTION, Material(random.Random(3), OTHERS)) for _ in range(2)]
-    assert made[0] is not None
     assert made[0] == made[1]
     assert made[0][1].strip() not in ("", made[0][0])
 
@@ -57,7 +56,6 @@ def test_a_metric_that_counts_words_is_cheated_by_length_and_not_by_truncation()
     found = result.metrics["length"]
     assert found.findings["repeated caption"].wins.value == found.findings["relations"].wins.value == 1
     assert found.findings["truncation"].wins.value == 0 > found.findings["truncation"].change.value
-    assert found.longer is not None
     assert found.longer.value == found.worst[1].wins.value == 1
     assert len(found.worst[1].examples) == 3
     assert {finding.wins.value for finding in result.metrics["equal"].findings.values()} == {0}  # a tie is no win
