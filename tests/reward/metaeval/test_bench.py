@@ -43,11 +43,6 @@ def said(*tables, resamples=50):
     return "\n".join(report(*tables, resamples=resamples).notes)
 
 
-def in_json(*tables):
-    benchmarks = report(*tables).to_json()["benchmarks"]
-    return benchmarks
-
-
 @pytest.mark.parametrize("against", [None, "length"])
 def test_rows_are_tested_against_the_best_or_the_one_that_was_named(rated, against):
     [table] = run(rated, metrics=[BAD, LENGTH, GOOD], against=against)
@@ -84,7 +79,7 @@ def test_one_rater_against_the_others_and_failures_by_threshold(tmp_path):
     [table] = run(benchmark, metrics=[near, LENGTH], raters=True, threshold=0.55 / 3)
     _, raters, counts, listed, *_ = grids([table], details=True)
     assert [row[0] for row in raters.rows] == ["single rater", "column:near", "length"]
-    [figures] = in_json(table)
+    [figures] = report(table).to_json()["benchmarks"]
     assert [each["candidate"] for each in figures["failures"]] == ["red 1", "red 3"]
     assert counts.rows == [["column:near", "2 (50.0 %)", "2 (50.0 %)"], ["length", "-", "-"]]
     assert listed.rows[1] == ["column:near", "length", "1.png", "0.83", "0.55", "red 3"]
