@@ -15,8 +15,8 @@ from reward.data.image_files import is_image_name
 from reward.data.json_files import parse_json
 from reward.data.samples import COLUMN_NAMES, column_names
 from reward.errors import DataError
-from reward.scoring.csv_source import TextTable
-from reward.scoring.sources import HeldRows, JsonLinesSource, Source, json_row, loaded, opened, without_mark
+from reward.scoring.row_sources import HeldRows, JsonLinesSource, TextTable, json_row, loaded, opened, without_mark
+from reward.scoring.sources import Source
 
 _COLUMN_NAMES = {"id", "image_id"}.union(*(column_names(role) for role in COLUMN_NAMES))
 

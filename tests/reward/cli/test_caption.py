@@ -157,5 +157,4 @@ def test_what_a_server_refuses(run: Run, photos: Path, server: LoopbackJudge, tm
     server.refuse = "Describe"
     _, err = run(*line, server.endpoint, code=1)
     assert "error: no image could be captioned; the first: the server refuses the question (" in err
-    assert "if these are too many at once, give a smaller --chunk, such as 1" in err
     assert not list(tmp_path.glob("c.jsonl*"))
