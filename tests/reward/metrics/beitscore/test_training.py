@@ -9,9 +9,10 @@ from reward.errors import ConfigError
 from reward.metrics.beitscore.scorer import BeitScoreScorer
 from reward.metrics.beitscore.training import PRESETS, BeitScoreCollator, make_model
 from reward.training.config import make_config
+from reward.training.loop import train
 from reward.training.pairs import ScenePairs
 from tests.reward.metrics.beitscore import tiny_beitscore
-from tests.reward.training.small_runs import small_beitscore
+from tests.reward.training.small_runs import NO_STAGES, record, small_beitscore
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +77,14 @@ def test_the_paper_preset_starts_from_a_published_file(tmp_path):
     assert wider.model.config.patches == 36
     with pytest.raises(ConfigError, match="do not belong together"):
         make_model(published(tmp_path, vocab_size=20), texts=list)
+
+
+def test_a_run_on_pairs_keeps_the_step_with_the_lowest_loss(tmp_path):
+    config = small_beitscore(loss="bce", categories=["shuffle"], stages=NO_STAGES, epochs=3, patience=5)
+    result = train("beitscore", "scenes", tmp_path, config)
+    losses = {entry["eval_loss"]: entry["step"] for entry in record(tmp_path)["history"] if "eval_loss" in entry}
+    assert len(losses) == 3
+    assert result.best_step == losses[min(losses)]
 
 
 @pytest.mark.parametrize(
