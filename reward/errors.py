@@ -6,7 +6,6 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-
 _LIKENESS = 0.8  # below it, a name that is suggested leads away more often than not
 
 

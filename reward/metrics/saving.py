@@ -40,25 +40,23 @@ class TrainedScorer(NetworkScorer):
     def _description(self) -> str:
         """Title and text of the model card."""
 
-    def save_pretrained(
-        self, folder: str | os.PathLike[str], *, dtype: torch.dtype | None = None, card: str | None = None
-    ) -> None:
+    def save_pretrained(self, folder: str | os.PathLike[str], *, card: str | None = None) -> None:
         """Writes a checkpoint folder that `from_pretrained` reads.
 
         Args:
             folder: made if absent.
-            dtype: of the stored weights, such as `torch.float16` to halve the file; as they are by default.
             card: text of the model card; a short one is written otherwise.
 
         Raises:
             CheckpointError: the folder cannot be written.
         """
-        tensors = dict(self._tensors())
-        for key, value in tensors.items():
-            if dtype is not None and value.is_floating_point():
-                tensors[key] = value.to(dtype)
-        config, card = self.model.config.to_dict(), card or self._card()
-        save_checkpoint(folder, config=config, tensors=tensors, card=card, write_tokenizer=self._save_tokenizer)
+        save_checkpoint(
+            folder,
+            config=self.model.config.to_dict(),
+            tensors=self._tensors(),
+            card=card or self._card(),
+            write_tokenizer=self._save_tokenizer,
+        )
 
     def push_to_hub(self, repo_id: str, *, private: bool = False, revision: str | None = None) -> str:
         """Uploads the checkpoint to the model repository `ORG/NAME`, made if needed; the web address of the commit."""

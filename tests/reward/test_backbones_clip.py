@@ -169,15 +169,12 @@ def test_the_activation_is_told_or_asked_for_and_never_guessed(activation, tmp_p
     """Weights of both activations have the same names, and with the wrong one every score is wrong."""
     model_cfg = {**clip_architecture()["model_cfg"], "quick_gelu": activation == "quick_gelu"}
     model_cfg["vision_cfg"]["head_width"], model_cfg["text_cfg"]["heads"] = 32, 1  # one head, as a file has by default
-    clip, file = save_clip(tmp_path, model_cfg, mean=[0, 0, 0]), tmp_path / "mine.pt"
+    clip, file = save_clip(tmp_path, model_cfg), tmp_path / "mine.pt"
     torch.save(clip.state_dict(), file)
-    beside = load_clip(file)
-    assert beside.preprocess_cfg["mean"] == [0, 0, 0]
-    (tmp_path / "open_clip_config.json").unlink()
     with torch.inference_mode():
-        for towers in (beside, load_clip(file, activation=activation)):
-            assert torch.allclose(towers.encode_image(PIXELS), clip.encode_image(PIXELS), atol=1e-6)
-    with pytest.raises(CheckpointError, match="does not say with which activation"):
+        towers = load_clip(file, activation=activation)
+        assert torch.allclose(towers.encode_image(PIXELS), clip.encode_image(PIXELS), atol=1e-6)
+    with pytest.raises(CheckpointError, match=r"does not say with which activation.* for a command --set activation="):
         load_clip(file)
     with pytest.raises(ConfigError, match="activation must be one of quick_gelu, gelu, got 'relu'"):
         load_clip(file, activation="relu")

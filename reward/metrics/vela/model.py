@@ -20,7 +20,7 @@ from reward.backbones.states import CausalStates, pool_states
 from reward.errors import ConfigError
 from reward.metrics.vela.backbones import add_lora, make_decoder, make_towers
 from reward.metrics.vela.config import FusionSettings, ImageConfig, TextConfig, VelaConfig
-from reward.metrics.vela.prompts import PromptLayout
+from reward.metrics.vela.prompts import lay_out
 
 _REFERENCE_MARK, _REFERENCE_SEPARATOR = "- ", "\n"  # before each reference, and between two
 _FEWEST_TOKENS = 8  # of a reference that is cut; fewer say nothing
@@ -62,9 +62,8 @@ class PromptTokenizer:
         template = tokenizer if config.chat_template else None
         for aspect, prompt in config.prompts.items():
             for with_references in (False, True):
-                layout = PromptLayout.of(prompt, with_references=with_references, tokenizer=template)
-                ids = (self._parse(layout.start), self._parse(layout.middle), self._parse(layout.tail))
-                self._layouts[aspect, with_references] = ids
+                start, middle, tail = lay_out(prompt, with_references=with_references, tokenizer=template)
+                self._layouts[aspect, with_references] = (self._parse(start), self._parse(middle), self._parse(tail))
             self._check(aspect)
 
     def _parse(self, text: str) -> list[int]:

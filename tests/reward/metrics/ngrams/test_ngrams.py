@@ -15,9 +15,8 @@ import pytest
 from reward import CaptionSample, load_scorer
 from reward.errors import MissingExtraError
 from reward.metrics.base import fitted
-from reward.metrics.ngrams import SPECS
+from reward.metrics.ngrams import SPECS, meteor
 from reward.metrics.ngrams import java as programs
-from reward.metrics.ngrams import meteor
 from reward.metrics.ngrams.java import tokenize
 from tests.contract import SAMPLES, ScorerContract
 
