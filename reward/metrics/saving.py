@@ -12,7 +12,14 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from reward.checkpoints.fingerprint_objects import fingerprint_object
-from reward.checkpoints.folders import check_revision, named_metric, read_config, resolve_checkpoint, save_checkpoint
+from reward.checkpoints.folders import (
+    CONFIG_FILE,
+    check_revision,
+    named_metric,
+    read_config,
+    resolve_checkpoint,
+    save_checkpoint,
+)
 from reward.checkpoints.publishing import HUB_ID, push_checkpoint
 from reward.errors import CheckpointError, ConfigError
 from reward.metrics.scorer import CaptionScorer, NetworkScorer
@@ -99,7 +106,7 @@ class BorrowedScorer(NetworkScorer):
     needs: ClassVar[str]
     subfolders: ClassVar[bool] = False
     origin: dict[str, Any] | None = None
-    _placed: Mapping[str, Any] = {}  # the device and dtype that were asked for
+    _placed: Mapping[str, Any] = {}  # the device, dtype and cache that were asked for
 
     @classmethod
     def from_pretrained(
@@ -128,24 +135,32 @@ class BorrowedScorer(NetworkScorer):
         from reward.backbones.pretrained import parse_dtype, usable_device
 
         name, metric = os.fspath(source), cls.spec.name
-        if name == "embedded":
-            raise CheckpointError(f"no model for {metric} is shipped with this package; give {cls.needs}")
         if dtype == "auto":
             dtype = None
         settings = {key: value for key, value in settings.items() if value is not None}
         if named_metric(name) is not None:  # a folder of `save_pretrained`, which names the model
             saved = read_config(name, metric=metric)
-            name, revision = saved["model"], revision or saved["revision"]
+            if not isinstance(saved.get("model"), str):
+                raise CheckpointError(f"{name!r} names no 'model' in its {CONFIG_FILE}: save it again")
+            name, revision = saved["model"], revision or saved.get("revision")
             settings = {key: saved[key] for key in cls.settings if key in saved} | settings
         usable = usable_device(device)
-        folder = resolve_checkpoint(name, metric=metric, revision=revision, subfolders=cls.subfolders)
+        folder = cls._resolve(name, revision)
         with float32_by_default():
             scorer: Self = cls._load(folder, name=name, device=usable, dtype=parse_dtype(dtype), **settings)
-        if Path(name).is_dir():
+        if Path(name).exists():
             name = str(Path(name).absolute())
         scorer.origin = {"model": name, "revision": revision}
-        scorer._placed = {"device": device, "dtype": dtype}
+        unsaved = {key: value for key, value in settings.items() if key not in cls.settings}
+        scorer._placed = {"device": device, "dtype": dtype, **unsaved}
         return scorer
+
+    @classmethod
+    def _resolve(cls, name: str, revision: str | None) -> Path:
+        """The folder of a model, which is fetched if it is a Hub id."""
+        if name == "embedded":
+            raise CheckpointError(f"no model for {cls.spec.name} is shipped with this package; give {cls.needs}")
+        return resolve_checkpoint(name, metric=cls.spec.name, revision=revision, subfolders=cls.subfolders)
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Writes a folder that names the model and the settings, without the weights.

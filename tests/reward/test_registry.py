@@ -44,6 +44,7 @@ def test_every_metric_folder_is_listed_with_a_scorer_and_no_checkpoint_is_of_two
     [
         ([None], {}, "a metric is named by a text such as 'vela', got None"),
         (["clip"], {}, "no metric is named 'clip'\\. Nearest: clipscore, refclipscore, longclipscore;"),
+        (["vela_avg_avg"], {}, "no metric is named 'vela_avg_avg'"),
         (["correlate"], {}, "no metric is named 'correlate'\\. The metrics are beitscore, bertscore, .*, vqascore;"),
         (["vela"], {"token_budgt": 5}, "metric 'vela' has no option 'token_budgt'; it has token_budget"),
         (["length", None], {}, 'source must be "embedded", a folder or a Hub id, got None'),

@@ -13,9 +13,7 @@ import torch
 
 from reward.backbones.clip import stacked_on
 from reward.backbones.language import check_token_budget, default_token_budget
-from reward.checkpoints.caches import TensorCache
 from reward.checkpoints.code import fingerprint_code
-from reward.checkpoints.fingerprints import fingerprint_network
 from reward.metrics.saving import TrainedScorer
 from reward.metrics.scorer import CandidateScores, Group
 from reward.metrics.vela import SPEC
@@ -75,7 +73,7 @@ class VelaScorer(TrainedScorer):
             token_budget: see the class.
             trust_remote_code: whether Python files of the language model that the checkpoint names may run. They can do
                 whatever you can do. No configuration or command has this setting.
-            cache, cache_size: see `use_cache`; without a folder nothing is kept.
+            cache, cache_size: see `ClipTowers.keep_features`; without a folder nothing is kept.
 
         Raises:
             CheckpointError: the source is missing, incomplete or of another metric, its files do not fit each other, a
@@ -85,27 +83,10 @@ class VelaScorer(TrainedScorer):
         check_token_budget(token_budget)
         model = load_model(source, revision=revision, device=device, dtype=dtype, trust_remote_code=trust_remote_code)
         scorer = cls(model, token_budget=token_budget)
-        if cache is not None:
-            scorer.use_cache(cache, size=cache_size)
+        if cache is not None and model.image is not None:
+            config = model.config.to_dict()["image"]
+            scorer.caches = model.image.towers.keep_features(cache, cache_size, fingerprint_code(__name__), config)
         return scorer
-
-    def use_cache(self, folder: str | os.PathLike[str], *, size: int | str = "20GB") -> None:
-        """Keeps image embeddings in a folder on disk.
-
-        A later pass over new captions of the same images then pays for the captions only. Scores are equal up to
-        rounding: below 1e-6 in float32, as between batch sizes. Call it again if the model was trained meanwhile:
-        entries are found by the weights at the time of the call.
-
-        Args:
-            folder, size: see `reward.checkpoints.caches.TensorCache`.
-
-        Raises:
-            ConfigError: the folder cannot be written, or the size is wrong.
-        """
-        if self.model.image is not None:
-            towers, config = self.model.image.towers, self.model.config.to_dict()["image"]
-            facts = [fingerprint_code(__name__), config, towers.preprocess_cfg, self.model.device.type]
-            self.caches = {"images": TensorCache(folder, "images", fingerprint_network(towers, *facts), size=size)}
 
     @property
     def reads_references(self) -> bool:
