@@ -226,7 +226,7 @@ def installed_specs() -> dict[str, MetricSpec]:
 
     specs = _specs_of_other_packages()
     for module in pkgutil.iter_modules(reward.metrics.__path__):
-        if module.ispkg:
+        if module.ispkg:  # the loose modules beside the folders are what metrics share
             for spec in _specs_of_folder(module.name):
                 specs[spec.name] = spec  # another package cannot replace a metric of this one
     return dict(sorted(specs.items()))

@@ -36,6 +36,7 @@ def metric_of_checkpoint(source: str | os.PathLike[str], revision: str | None = 
     name = named_metric(folder)
     if name is not None:
         return name
+    # The most telling type comes first: two metrics may read one architecture, and sentence-transformers names its own.
     types = _model_types(folder)
     for model_type in types:
         metrics = []
@@ -60,7 +61,7 @@ def _model_types(folder: Path) -> list[str]:
     """The type of sentence-transformers, then the architectures and the type that a config.json names."""
     types: list[Any] = []
     for file in (SENTENCE_TRANSFORMERS_CONFIG, CONFIG_FILE):
-        with suppress(DataError):
+        with suppress(DataError):  # a missing or damaged file names no type; loading says what is wrong with it
             config = read_json(folder / file)
             if isinstance(config, dict):
                 types += [*(config.get("architectures") or []), config.get("model_type")]

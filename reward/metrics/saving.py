@@ -32,8 +32,13 @@ if TYPE_CHECKING:
 class TrainedScorer(NetworkScorer):
     """Base of the metrics that are trained with this library, whose checkpoints hold weights.
 
-    `model` also has a `config` with the method `to_dict`.
+    `model` also has a `config` with the method `to_dict`. Settings are keywords of the class, such as `token_budget`.
     """
+
+    @classmethod
+    @abstractmethod
+    def _load(cls, source: str | os.PathLike[str], *, revision: Any, device: Any, dtype: Any) -> tuple[Any, ...]:
+        """What the class is made of: the model, and what else a checkpoint holds."""
 
     @abstractmethod
     def _tensors(self) -> Mapping[str, torch.Tensor]:
@@ -46,6 +51,35 @@ class TrainedScorer(NetworkScorer):
     @abstractmethod
     def _description(self) -> str:
         """Title and text of the model card."""
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        source: str | os.PathLike[str] = "embedded",
+        *,
+        revision: str | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | str | None = None,
+        **settings: Any,
+    ) -> Self:
+        """Loads a checkpoint. Nothing that its files name is imported or called.
+
+        Args:
+            source: `"embedded"` (shipped, trained on synthetic scenes), a checkpoint folder, or a Hub id.
+            revision: branch, tag or commit of a Hub id.
+            device: the GPU if there is one, by default.
+            dtype: of the network but for its head, such as `"bfloat16"`; float32 by default.
+            settings: keywords of the class.
+
+        Raises:
+            CheckpointError: the source is missing, incomplete, damaged or of another metric, its files do not fit each
+                other, or a network that it names cannot be loaded or wants to run code.
+            ConfigError: no such device or dtype, or a setting cannot be.
+        """
+        from reward.backbones.language import check_token_budget
+
+        check_token_budget(settings.get("token_budget"))  # before anything large is read
+        return cls(*cls._load(source, revision=revision, device=device, dtype=dtype), **settings)
 
     def save_pretrained(self, folder: str | os.PathLike[str], *, card: str | None = None) -> None:
         """Writes a checkpoint folder that `from_pretrained` reads.
@@ -138,6 +172,7 @@ class BorrowedScorer(NetworkScorer):
         if dtype == "auto":
             dtype = None
         settings = {key: value for key, value in settings.items() if value is not None}
+        # What is written in this call wins over what the folder says.
         if named_metric(name) is not None:  # a folder of `save_pretrained`, which names the model
             saved = read_config(name, metric=metric)
             if not isinstance(saved.get("model"), str):
@@ -181,7 +216,7 @@ class BorrowedScorer(NetworkScorer):
 
     def __reduce__(self) -> Any:
         """Pickled as what to load again, since networks that have run carry hooks which cannot be pickled."""
-        if self.origin is None:
+        if self.origin is None:  # made by hand: nobody knows from where to load it
             return copyreg.__newobj__, (type(self),), self.__dict__  # type: ignore[attr-defined]
         source, revision = self.origin["model"], self.origin["revision"]
         return partial(type(self).from_pretrained, source, revision=revision, **self._placed, **self._settings()), ()

@@ -125,6 +125,7 @@ class ClipScorer(BorrowedScorer):
         scores, truncated = [], []
         for group in groups:
             candidates = np.stack([features[candidate] for candidate in group.rows])
+            # A rounding error may lead out of the range of a cosine, and then out of that of the score.
             image = np.clip(candidates @ group.features, -1, 1)
             references = None
             if group.references:

@@ -80,6 +80,7 @@ def lay_out(prompt: Prompt, *, with_references: bool, tokenizer: Any | None) -> 
         text = f"{prompt.system}\n\n{user}\n\n"
     else:
         text = _in_chat_template(tokenizer, prompt.system, user)
+    # A template may strip, drop or repeat a turn. The marks show it, which stand where captions will.
     text += prompt.cue
     if text.count(_CANDIDATE) != 1 or text.count(_REFERENCES) != int(with_references):
         raise ValueError("the tokenizer's chat template does not show the user's text exactly once and unchanged")

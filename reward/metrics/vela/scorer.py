@@ -35,6 +35,7 @@ class VelaScorer(TrainedScorer):
         model: a trained model.
         token_budget: most tokens of one forward pass of the language model, counting padding; lower it if memory
             runs out. By default 32,768 on a GPU, 8,192 on a CPU.
+        cache, cache_size: see `ClipTowers.keep_features`; without a folder nothing is kept.
 
     Example:
         >>> from PIL import Image
@@ -44,49 +45,25 @@ class VelaScorer(TrainedScorer):
         (1, 3)
     """
 
-    def __init__(self, model: VelaModel, *, token_budget: int | None = None) -> None:
+    def __init__(
+        self,
+        model: VelaModel,
+        *,
+        token_budget: int | None = None,
+        cache: str | os.PathLike[str] | None = None,
+        cache_size: int | str = "20GB",
+    ) -> None:
         check_token_budget(token_budget)
         self.model = model
         self.token_budget = default_token_budget(model.device) if token_budget is None else token_budget
         self.spec = replace(SPEC.with_aspects(model.config.aspects), needs_image=model.image is not None)
-
-    @classmethod
-    def from_pretrained(
-        cls,
-        source: str | os.PathLike[str] = "embedded",
-        *,
-        revision: str | None = None,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | str | None = None,
-        token_budget: int | None = None,
-        trust_remote_code: bool = False,
-        cache: str | os.PathLike[str] | None = None,
-        cache_size: int | str = "20GB",
-    ) -> VelaScorer:
-        """Loads a checkpoint.
-
-        Args:
-            source: `"embedded"` (shipped, trained on synthetic scenes), a checkpoint folder, or a Hub id.
-            revision: branch, tag or commit of a Hub id.
-            device: the GPU if there is one, by default.
-            dtype: of the backbones, such as `"bfloat16"`; float32 by default. The head is always float32.
-            token_budget: see the class.
-            trust_remote_code: whether Python files of the language model that the checkpoint names may run. They can do
-                whatever you can do. No configuration or command has this setting.
-            cache, cache_size: see `ClipTowers.keep_features`; without a folder nothing is kept.
-
-        Raises:
-            CheckpointError: the source is missing, incomplete or of another metric, its files do not fit each other, a
-                backbone is unreachable, or a backbone wants to run code and is not trusted.
-            ConfigError: no such device or dtype, or a wrong token_budget.
-        """
-        check_token_budget(token_budget)
-        model = load_model(source, revision=revision, device=device, dtype=dtype, trust_remote_code=trust_remote_code)
-        scorer = cls(model, token_budget=token_budget)
         if cache is not None and model.image is not None:
             config = model.config.to_dict()["image"]
-            scorer.caches = model.image.towers.keep_features(cache, cache_size, fingerprint_code(__name__), config)
-        return scorer
+            self.caches = model.image.towers.keep_features(cache, cache_size, fingerprint_code(__name__), config)
+
+    @classmethod
+    def _load(cls, source: str | os.PathLike[str], **placing: Any) -> tuple[VelaModel]:
+        return (load_model(source, **placing),)
 
     @property
     def reads_references(self) -> bool:
