@@ -78,7 +78,7 @@ class VlmRewardScorer(BorrowedScorer):
         _refuse_texts(folder, name)
         apart = (*REWARD_HEADS, "lm_head.")
         parts = (AutoModelForImageTextToText, AutoProcessor)
-        # transformers has no class with a score head for most of these models: the network is loaded as one that writes.
+        # transformers has no class with a score head for most of these models: they are loaded as models that write.
         model, processor = load_pretrained(
             folder, *parts, "reward model", dtype=dtype or "auto", strict=True, apart=apart
         )
