@@ -30,16 +30,16 @@ _LAION_PREFIX = "openClip_"
 _OPENAI_PREFIXES = ("clip_ViT-", "PAC++_clip_")
 
 
-def load_original(source: str, activation: str | None = None) -> OpenClipTowers:
+def load_original(checkpoint: str, activation: str | None = None) -> OpenClipTowers:
     """Loads the towers of a weight file, in float32.
 
     Args:
-        source: a file in the layout of OpenAI's CLIP, with whose key names Long-CLIP and PAC-S are published.
+        checkpoint: a file in the layout of OpenAI's CLIP, with whose key names Long-CLIP and PAC-S are published.
         activation: see `reward.backbones.load_clip`.
     """
     from open_clip import SimpleTokenizer
 
-    file = Path(source)
+    file = Path(checkpoint)
     where = repr(str(file))
     with foreign_errors(where):
         stored = load_tensors(file)

@@ -37,7 +37,7 @@ class TrainedScorer(NetworkScorer):
 
     @classmethod
     @abstractmethod
-    def _load(cls, source: str | os.PathLike[str], *, revision: Any, device: Any, dtype: Any) -> tuple[Any, ...]:
+    def _load(cls, checkpoint: str | os.PathLike[str], *, revision: Any, device: Any, dtype: Any) -> tuple[Any, ...]:
         """What the class is made of: the model, and what else a checkpoint holds."""
 
     @abstractmethod

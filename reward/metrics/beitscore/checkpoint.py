@@ -184,22 +184,22 @@ def _interpolate(table: torch.Tensor, side: int, path: Path) -> torch.Tensor:
 
 @float32_by_default()
 def load_model(
-    source: str | os.PathLike[str],
+    checkpoint: str | os.PathLike[str],
     *,
     revision: str | None = None,
     device: torch.device | str | None = None,
     dtype: torch.dtype | str | None = None,
 ) -> tuple[BeitScoreModel, BeitScoreTokenizer]:
     """Loads a checkpoint; see `TrainedScorer.from_pretrained`."""
-    if Path(source).is_file():
+    if Path(checkpoint).is_file():
         raise CheckpointError(
-            f"{os.fspath(source)!r} is a file; a BEiTScore checkpoint is a folder. Published BEiT-3 weights have no "
-            "trained score head: start from them with reward.metrics.beitscore.checkpoint.load_beit3, and train "
+            f"{os.fspath(checkpoint)!r} is a file; a BEiTScore checkpoint is a folder. Published BEiT-3 weights have "
+            "no trained score head: start from them with reward.metrics.beitscore.checkpoint.load_beit3, and train "
             "(`capreward train beitscore`)"
         )
     dtype, device = parse_dtype(dtype), usable_device(device)
-    folder = resolve_checkpoint(source, metric=SPEC.name, revision=revision)
-    where = f"BEiTScore checkpoint {os.fspath(source)!r}"
+    folder = resolve_checkpoint(checkpoint, metric=SPEC.name, revision=revision)
+    where = f"BEiTScore checkpoint {os.fspath(checkpoint)!r}"
     config = BeitScoreConfig.from_dict(read_config(folder, metric=SPEC.name))
     tokenizer = BeitScoreTokenizer.from_folder(folder, max_tokens=config.max_text_tokens)
     if tokenizer.size > config.vocab_size:

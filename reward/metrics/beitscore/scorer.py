@@ -68,8 +68,8 @@ class BeitScoreScorer(TrainedScorer):
         self.images_per_pass = max(1, token_budget // self._image_tokens)
 
     @classmethod
-    def _load(cls, source: str | os.PathLike[str], **placing: Any) -> tuple[BeitScoreModel, BeitScoreTokenizer]:
-        return load_model(source, **placing)
+    def _load(cls, checkpoint: str | os.PathLike[str], **placing: Any) -> tuple[BeitScoreModel, BeitScoreTokenizer]:
+        return load_model(checkpoint, **placing)
 
     def preprocess(self, image: Image.Image) -> torch.Tensor:
         return self.model.preprocess(image)

@@ -23,7 +23,7 @@ from reward.metrics.vela.model import VelaModel
 
 @float32_by_default()
 def load_model(
-    source: str | os.PathLike[str],
+    checkpoint: str | os.PathLike[str],
     *,
     revision: str | None,
     device: torch.device | str | None,
@@ -31,8 +31,8 @@ def load_model(
 ) -> VelaModel:
     """Loads a checkpoint; see `TrainedScorer.from_pretrained`."""
     dtype, device = parse_dtype(dtype), usable_device(device)
-    folder = resolve_checkpoint(source, metric=SPEC.name, revision=revision)
-    where = f"VELA checkpoint {os.fspath(source)!r}"
+    folder = resolve_checkpoint(checkpoint, metric=SPEC.name, revision=revision)
+    where = f"VELA checkpoint {os.fspath(checkpoint)!r}"
     # What the small files and the header of the weights say is compared before anything large is read.
     config = VelaConfig.from_dict(read_config(folder, metric=SPEC.name))
     shapes = read_header(folder / WEIGHTS_FILE).shapes

@@ -62,8 +62,8 @@ class VelaScorer(TrainedScorer):
             self.caches = model.image.towers.keep_features(cache, cache_size, fingerprint_code(__name__), config)
 
     @classmethod
-    def _load(cls, source: str | os.PathLike[str], **placing: Any) -> tuple[VelaModel]:
-        return (load_model(source, **placing),)
+    def _load(cls, checkpoint: str | os.PathLike[str], **placing: Any) -> tuple[VelaModel]:
+        return (load_model(checkpoint, **placing),)
 
     @property
     def reads_references(self) -> bool:
