@@ -72,14 +72,14 @@ class ClipScorer(BorrowedScorer):
     ) -> None:
         self.model, self.activation = towers, activation
         self.prefix = self.words if prefix is None else prefix
-        if cache is not None:
-            self.caches = towers.keep_features(cache, cache_size, fingerprint_code(__name__), "unit length")
         if self.is_of_siglip and towers.sigmoid is None:
             raise CheckpointError(
                 f"this CLIP has no logit_bias, which {self.spec.name} needs: take clipscore, or give {self.needs}"
             )
         if towers.sigmoid is not None and not self.is_of_siglip:
             logger.warning("this CLIP is a SigLIP, whose cosines are near 0 or below: siglipscore is its own score")
+        if cache is not None:
+            self.caches = towers.keep_features(cache, cache_size, fingerprint_code(__name__), "unit length")
 
     @classmethod
     def _resolve(cls, name: str, revision: str | None) -> Path:
