@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from reward.aspect_weights import normalise_weights
 from reward.checkpoints.folders import SourceKind
@@ -154,7 +154,6 @@ class MetricSpec:
         return getattr(importlib.import_module(module), name)
 
 
-@runtime_checkable
 class Scorer(Protocol):
     """Scores caption samples; deterministic, and independent of batch size, order, grouping and duplicates."""
 

@@ -40,17 +40,13 @@ class TrainedScorer(NetworkScorer):
     def _load(cls, checkpoint: str | os.PathLike[str], *, revision: Any, device: Any, dtype: Any) -> tuple[Any, ...]:
         """What the class is made of: the model, and what else a checkpoint holds."""
 
-    @abstractmethod
     def _tensors(self) -> Mapping[str, torch.Tensor]:
         """The weights that belong in a checkpoint."""
+        return self.model.state_dict()
 
     @abstractmethod
     def _save_tokenizer(self, folder: Path) -> None:
         """Writes the tokenizer into a folder that exists."""
-
-    @abstractmethod
-    def _description(self) -> str:
-        """Title and text of the model card."""
 
     @classmethod
     def from_pretrained(
@@ -106,14 +102,16 @@ class TrainedScorer(NetworkScorer):
             return push_checkpoint(folder, repo_id, private=private, revision=revision)
 
     def _card(self) -> str:
-        """A model card that says what the checkpoint is made of; whoever trained it adds data and figures."""
+        """A model card that says what the checkpoint is; whoever trained it adds data and figures."""
         return f"""---
 library_name: capreward
 license: apache-2.0
 tags: [image-captioning, metric, reward-model]
 ---
 
-# {self._description()}
+# {self.spec.name}
+
+Scores image captions on {", ".join(self.spec.aspects)}. Source: {self.spec.paper}.
 
 ```python
 from reward import load_scorer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -112,17 +112,5 @@ class BeitScoreScorer(TrainedScorer):
         most_images = max(1, _WINDOW_BUDGETS * self.token_budget // self._image_tokens)
         return windows(groups, self.window_size, most_images)
 
-    def _tensors(self) -> Mapping[str, torch.Tensor]:
-        tensors: dict[str, torch.Tensor] = self.model.state_dict()
-        return tensors
-
     def _save_tokenizer(self, folder: Path) -> None:
         self.tokenizer.save(folder)
-
-    def _description(self) -> str:
-        config = self.model.config
-        return (
-            "BEiTScore caption metric\n\nOne score in [0, 1] for an image and a caption, without references: a BEiT-3 "
-            f"cross-encoder of {config.layers} layers and\nwidth {config.hidden_size}, images of {config.image_size} "
-            f"pixels, captions of up to {config.max_text_tokens} tokens."
-        )

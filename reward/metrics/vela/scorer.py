@@ -134,14 +134,3 @@ class VelaScorer(TrainedScorer):
     def _save_tokenizer(self, folder: Path) -> None:
         if self.model.tokenizer is not None:
             self.model.tokenizer.save_pretrained(folder)
-
-    def _description(self) -> str:
-        config = self.model.config
-        aspects = ", ".join(config.aspects)
-        lines = ["VELA caption metric", "", f"Scores image captions on {aspects}, each in [0, 1].", ""]
-        for name, branch in (("Language model", config.text), ("CLIP", config.image)):
-            if branch is None:
-                lines.append(f"- {name}: none (ablation)")
-            else:
-                lines.append(f"- {name}: {branch.backbone or 'weights in this checkpoint'}")
-        return "\n".join(lines)
