@@ -86,9 +86,8 @@ class LocalJudge:
         dtype: torch.dtype | str | None = None,
         batch_size: int = 16,
         max_thinking: int = 1024,
-        trust_remote_code: bool = False,
     ) -> LocalJudge:
-        """Loads model and processor.
+        """Loads model and processor. One with code of its own is loaded with transformers, and given to the class.
 
         Args:
             source: folder or Hub id of a model tuned for chat that `AutoModelForImageTextToText` knows, or
@@ -97,17 +96,13 @@ class LocalJudge:
             device: the GPU if there is one, by default.
             dtype: such as `"bfloat16"`; by default what the checkpoint is stored in.
             batch_size, max_thinking: see the class.
-            trust_remote_code: whether Python code that lies in the folder may run. No command does this. Files of the
-                Hub are fetched without code: for a model that brings its own, download it and give the folder.
 
         Raises:
-            CheckpointError: nothing there, no such kind of model, code that may not run, or weights that do not fill
+            CheckpointError: nothing there, no such kind of model, one with code of its own, or weights that do not fill
                 the network.
             JudgeError: see the class.
         """
-        model, processor = load_parts(
-            source, "judge", revision=revision, device=device, dtype=dtype, trust_remote_code=trust_remote_code
-        )
+        model, processor = load_parts(source, "judge", revision=revision, device=device, dtype=dtype)
         return cls(model, processor, batch_size=batch_size, max_thinking=max_thinking, name=os.fspath(source))
 
     def __reduce__(self) -> Any:

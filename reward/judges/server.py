@@ -26,10 +26,11 @@ from reward.judges.base import (
     answered,
     check_asked,
     image_keys,
+    table_of,
 )
 from reward.judges.cache import AnswerCache
 from reward.judges.chat import ChatRequest, Refused, Sampled, Unanswered, request_key
-from reward.judges.replies import ANSWER_LENGTH, first_tokens, lone_answer, weighed
+from reward.judges.replies import ANSWER_LENGTH, first_masses, lone_answer, weighed
 from reward.optional import require
 
 logger = logging.getLogger(__name__)
@@ -161,7 +162,7 @@ class ServerJudge:
         """Closes connections and cache; the next question opens them again."""
         with self._lock:
             if self._connection is not None:
-                self._connection.endpoint.client.close()
+                self._connection.client.close()
             if self._answers is not None:
                 self._answers.store.close()
             self._connection = self._answers = None
@@ -173,8 +174,7 @@ class ServerJudge:
         """Probabilities (N, len(answers)); see Judge, and the class for answers that are not listed.
 
         The server writes three tokens, so that an answer after white space is read with its probability. White space
-        that it finds likely but does not write cannot be followed: above 1 % of the probability of the answers, a
-        warning says so; above 10 %, the question fails.
+        that it finds likely but does not write cannot be followed: a question of which much is so fails.
 
         Raises:
             JudgeError: wrong key or model, or the server is down; or with `failures`, questions that it refuses or
@@ -182,7 +182,10 @@ class ServerJudge:
         """
         check_asked(questions, answers)
         replies, failures = self._ask_all(questions, max_tokens=_DISTRIBUTION_LENGTH, top=self.top_logprobs)
-        return first_tokens(replies, failures, answers)
+        results: list[list[float] | str] = []
+        for row, reply in enumerate(replies):
+            results.append(failures[row] if reply is None else first_masses(reply, answers))
+        return table_of(results, len(answers))
 
     def weigh(self, questions: Sequence[Question], words: Sequence[str]) -> np.ndarray:
         """Probabilities (N, len(words)) where the replies give their answers, see `weigh_answers`.
@@ -265,7 +268,7 @@ class ServerJudge:
         Raises:
             JudgeError: no server is there, or it refuses the key.
         """
-        return self._open().endpoint.models()
+        return self._open().models()
 
     def settle(self, reading: str) -> str:
         """Settles how answers are read, "probabilities" or "text", unless it is settled; gives what holds."""
@@ -293,7 +296,7 @@ class ServerJudge:
         with self._lock:
             if self._connection is None:
                 connection = Connection(self)
-                self._identity = f"{connection.endpoint.address} {self.name}"
+                self._identity = f"{connection.address} {self.name}"
                 if self.cache is not None:
                     self._answers = AnswerCache(self.cache)
                     # What the run before settled holds; else what this judge has settled without the file.
@@ -326,7 +329,7 @@ class ServerJudge:
             top: alternatives of each token; 0 without log probabilities.
             check: see `ChatRequest`.
         """
-        address = self._open().endpoint.address
+        address = self._open().address
         if top and self.reading == TEXT:
             raise NoProbabilities(f"the judge {self.name!r} gives no log probabilities: what it writes is read")
         settings = {"server": address, "model": self.model, "top": top, "max_tokens": max_tokens}

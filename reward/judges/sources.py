@@ -15,7 +15,7 @@ from reward.checkpoints.fingerprints import fingerprint_source
 from reward.errors import ConfigError
 from reward.judges.base import Answer, Judge, Question, Usage
 
-_NO_SETTINGS = ("model", "base_url", "api_key_env", "source", "trust_remote_code")
+_NO_SETTINGS = ("model", "base_url", "api_key_env", "source")
 _NO_EFFECT = {"device", "batch_size"}  # but for rounding
 
 

@@ -6,7 +6,6 @@ import logging
 import math
 import os
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from reward.errors import ConfigError, JudgeError
@@ -27,7 +26,9 @@ class FleurScorer(JudgedScorer):
     """FLEUR, and RefFLEUR for samples that have references.
 
     The judge writes a number with greedy decoding. The aspect `raw` is that number. The aspect `smoothed` is FLEUR: the
-    expected value under the probabilities of the digits. By default the reward is `smoothed` alone.
+    expected value under the probabilities of the digits. By default the reward is `smoothed` alone. To an answer with
+    one decimal, such as 0.8, the probabilities of a second one at the place where the judge stopped are added; the
+    authors' code adds them only where two were written.
 
     Source: Lee et al., "FLEUR: An Explainable Reference-Free Evaluation Metric for Image Captioning Using a Large
     Multimodal Model", with our own prompts.
@@ -38,10 +39,6 @@ class FleurScorer(JudgedScorer):
         prompt: a FleurPrompt, its fields, or a YAML file (start from a copy of `prompt.yaml` in this folder); None
             is the default.
         max_new_tokens: length limit of the answer.
-        second_decimal: how an answer with one decimal, such as 0.8, is smoothed. "always" adds the probabilities that
-            the judge gave to a second decimal at the place where it stopped. "written" adds nothing, as the authors'
-            code: only answers with two decimals have the second one smoothed (0.80 counts as 0.8). If a server does
-            not report the place after the first decimal, nothing is added, and a warning is logged.
         max_characters: see `JudgedScorer`.
         pad_images: see `JudgedScorer`; the authors do so (LLaVA's aspect ratio "pad"). Otherwise the judge prepares
             images: LLaVA-1.5's processor in transformers crops the longer side.
@@ -69,7 +66,7 @@ class FleurScorer(JudgedScorer):
 
     spec = SPEC
     prompt_class = FleurPrompt
-    saved = ("use_references", "max_new_tokens", "second_decimal", "draws", "temperature", "seed", "explanation")
+    saved = ("use_references", "max_new_tokens", "draws", "temperature", "seed", "explanation")
 
     def __init__(
         self,
@@ -79,7 +76,6 @@ class FleurScorer(JudgedScorer):
         prompt: FleurPrompt | dict[str, Any] | str | os.PathLike[str] | None = None,
         max_new_tokens: int = 16,
         max_characters: int = 4000,
-        second_decimal: str = "always",
         pad_images: bool = False,
         draws: int | None = None,
         temperature: float = 1.0,
@@ -89,14 +85,11 @@ class FleurScorer(JudgedScorer):
     ) -> None:
         explain = explain or explanation is not None
         super().__init__(judge, prompt=prompt, max_characters=max_characters, pad_images=pad_images, explain=explain)
-        if second_decimal not in ("always", "written"):
-            raise ConfigError(f"second_decimal must be 'always' or 'written', got {second_decimal!r}")
         if explanation not in (None, "before", "after"):
             raise ConfigError(f"explanation must be 'before', 'after' or None, got {explanation!r}")
         if (draws is not None and draws < 1) or not 0 < temperature < math.inf:
             raise ConfigError(f"draws must be at least 1 and temperature above 0, got {draws!r} and {temperature!r}")
         self.use_references = use_references
-        self.second_decimal = second_decimal
         self.max_new_tokens = max_new_tokens
         self.draws = draws
         self.temperature = temperature
@@ -154,7 +147,7 @@ class FleurScorer(JudgedScorer):
         grades = read_each(
             self.judge,
             questions,
-            partial(read_grade, second_decimal=self.second_decimal == "always"),
+            read_grade,
             max_new_tokens=self.max_new_tokens,
             top_logprobs=getattr(self.judge, "top_logprobs", _TOP),  # a server may list fewer
             track=DIGITS,
@@ -172,8 +165,8 @@ class FleurScorer(JudgedScorer):
             ratings.append(Rating((grade.smoothed, grade.raw), [(question, f"{grade.smoothed:.2f}")]))
         if partial_count:
             logger.warning(
-                "fleur: %d answers with one decimal are smoothed over that decimal alone, as with "
-                "second_decimal='written', because the server does not report what follows it",
+                "fleur: %d answers with one decimal are smoothed over that decimal alone, because the server does not "
+                "report what follows it",
                 partial_count,
             )
         return ratings

@@ -9,8 +9,7 @@ from PIL import Image
 
 from reward.errors import InvalidSampleError, JudgeError
 from reward.judges import Answer, ScriptedJudge
-from reward.judges.opinions import Opinion, combine, parse_reply
-from reward.judges.pairwise import JudgePair, PairPrompt, PairwiseJudge
+from reward.judges.pairwise import JudgePair, Opinion, PairPrompt, PairwiseJudge, combine, parse_reply
 from reward.metaeval.arena.voters import PositionBias, measure_position_bias
 from tests.toys.toy_judges import RecordingJudge, shown_captions
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from reward.judges.opinions import Opinion, parse_reply
-from reward.judges.verdicts import last_object
+from reward.judges.pairwise import Opinion, parse_reply
 from reward.metrics.fleur.parse import read_number
+from reward.metrics.judge_metric.reading import last_object
 
 DRAFT, FINAL = '{"score": 100}', '{"score": 5, "reason": "no"}'
 NONE, TWO = "holds no JSON object", 'gives different values of "score"'
