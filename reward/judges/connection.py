@@ -107,13 +107,12 @@ class Connection:
             self._hears_system = True
         self._quiet_until = 0.0  # on the clock of `time.monotonic`: waits before are no warnings
 
-    def ask(self, request: ChatRequest, stop: threading.Event, metric: str = "") -> list[Answer]:
+    def ask(self, request: ChatRequest, stop: threading.Event) -> list[Answer]:
         """The answers in the choices of the server's reply.
 
         Args:
             request: what is asked.
             stop: ends the waiting between tries.
-            metric: that asks, for what is said of waits.
 
         Raises:
             Refused: this question will not be answered.
@@ -124,8 +123,6 @@ class Connection:
         """
         question = request.question
         subject = f"{question.text[:60]!r}..."
-        if metric:
-            subject = f"{metric}: {subject}"
         with_system = question.system is None or self._takes_system(stop, subject)
         messages = chat_messages(question, self._url(question, request.image_key), with_system=with_system)
         fields = {**request.fields, "messages": messages}

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from reward.errors import ConfigError, JudgeError
-from reward.judges.asking import ASKING_METRIC, Stopped, Twins, ask_in_threads, start_thread
+from reward.judges.asking import Stopped, Twins, ask_in_threads, start_thread
 from reward.judges.base import (
     PROBABILITIES,
     TEXT,
@@ -335,7 +335,6 @@ class ServerJudge:
         settings = {"server": address, "model": self.model, "top": top, "max_tokens": max_tokens}
         settings["extra"] = self.extra_body
         hashes, failures = image_keys(questions)
-        metric = ASKING_METRIC.get()  # which threads do not know
         requests: dict[str, ChatRequest] = {}
         rows_of: dict[str, list[int]] = {}
         for row, question in enumerate(questions):
@@ -356,7 +355,7 @@ class ServerJudge:
         def ask(key: str) -> None:
             rows = rows_of[key]
             try:
-                answer, is_twin = self._twins.once(key, partial(self._ask, key, requests[key], stop, metric))
+                answer, is_twin = self._twins.once(key, partial(self._ask, key, requests[key], stop))
             except Stopped:
                 return
             except Refused as error:
@@ -388,7 +387,7 @@ class ServerJudge:
             raise problems[0]
         return answers, failures
 
-    def _ask(self, key: str, request: ChatRequest, stop: threading.Event, metric: str) -> Answer:
+    def _ask(self, key: str, request: ChatRequest, stop: threading.Event) -> Answer:
         """An answer from the cache, or from the server."""
         answer = self._answers.get(key) if self._answers is not None else None
         # An answer that was kept without log probabilities cannot be weighed.
@@ -397,7 +396,7 @@ class ServerJudge:
                 self.settle(PROBABILITIES)
             self.count(cached=1)
             return answer
-        answer = self._open().ask(request, stop, metric)[0]
+        answer = self._open().ask(request, stop)[0]
         if self._answers is not None and answer.text.strip():
             self._answers.put(key, answer)
         return answer

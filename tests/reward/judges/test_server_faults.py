@@ -173,7 +173,7 @@ def test_a_trainer_waits_for_a_judge_that_restarts_and_others_end_after_their_tr
         assert None not in reward(["Describe."] * 2, ["A dog.", "A cat."], image=pictures(2))
         assert not server.faults
     waits = [record.getMessage() for record in caplog.records if "waiting" in record.getMessage()]
-    form = rf"judge: 'Grade how .*'\.\.\.: waiting \d s to ask tiny at {server.endpoint} again \(\d s so far"
+    form = rf"'Grade how .*'\.\.\.: waiting \d s to ask tiny at {server.endpoint} again \(\d s so far"
     assert 1 <= len(waits) < 6, "of questions that wait at the same time, one is told of"
     assert all(re.match(form, wait) for wait in waits)
 

@@ -122,11 +122,9 @@ def test_prompts_that_cannot_be_are_refused_with_a_right_one(prompt, options, me
 RUBRICS = [
     "- a\n- b",
     "1. a\n\n2) b\n",
-    {"a": 1, "b": 1},
-    [["a", 1], ("b", 1.0)],
     [{"title": "A", "description": "a", "weight": 1}, {"criterion": "b", "points": "1"}],
     json.dumps({"criterion": ["a", "b"], "weight": [1, 1]}),
-    {"rubric": ["a", "b"]},
+    ["a", "b"],
 ]
 
 
@@ -145,7 +143,6 @@ CHOICES = ["cat", "dog"]
         ({"question": "q", "answer": "B", "choices": CHOICES}, Item("q", 1, "dog", ("cat", "dog"))),
         ({"question": "q", "answer": "Dog", "options": CHOICES}, Item("q", 1, "dog", ("cat", "dog"))),
         ({"question": "q", "answer": 1, "choices": CHOICES}, Item("q", 1, "dog", ("cat", "dog"))),
-        ({"question": "q", "answer": "b", "choices": {"a": "cat", "b": "dog"}}, Item("q", 1, "dog", ("cat", "dog"))),
         ({"question": "Q: q\nA. cat\n(B) dog", "answer": "B"}, Item("Q: q", 1, "dog", ("cat", "dog"))),
         ({"question": "q\nA. cat\nB. dog\nNow?", "answer": "B"}, Item("q\nNow?", 1, "dog", ("cat", "dog"))),
         ({"question": "q\nA. a\ncat\nB. a\ndog", "answer": "B"}, Item("q", 1, "a\ndog", ("a\ncat", "a\ndog"))),
@@ -202,7 +199,9 @@ def test_a_judge_that_prefers_a_letter_prefers_no_answer(tmp_path):
     [
         (read_rubric, None, "the row has no rubric; write"),
         (read_rubric, 3, r'must be a list, got 3; write \["It names the dog."'),
+        (read_rubric, {"a": 1}, r"must be a list, got {'a': 1}; write"),
         (read_rubric, ["a", " "], "item 2 has no text"),
+        (read_rubric, [["a", 1]], "item 1 has no text"),
         (read_rubric, [{"criterion": "a", "weight": "much"}], "has the weight 'much', which is no number"),
         (read_rubric, [{"criterion": "a", "weight": -1}], "nothing with a weight above 0"),
         (read_questions, ["What runs?"], "item 1 is 'What runs"),
