@@ -13,7 +13,6 @@ from transformers import LlamaTokenizer, LlavaProcessor
 from reward import load_scorer
 from reward.errors import CheckpointError, JudgeError
 from reward.judges import Question
-from reward.judges.base import answer_mass
 from reward.judges.local import LocalJudge
 from reward.judges.wording import quoted
 from tests.toys import toy_captioners, toy_judges
@@ -120,16 +119,6 @@ def test_writing_stops_where_the_model_ends():
     assert judge.generate([long], max_new_tokens=500)[0].text == answers[1].text
 
 
-def test_tracked_tokens_are_reported_however_unlikely(parts):
-    judge = LocalJudge(*parts)
-    table = judge.answer_distribution(QUESTIONS, ANSWERS)
-    answers = judge.generate(QUESTIONS, max_new_tokens=2, top_logprobs=300, track=ANSWERS)
-    np.testing.assert_allclose([answer_mass(answer.logprobs[0], ANSWERS) for answer in answers], table, atol=1e-6)
-    for answer in judge.generate(QUESTIONS, max_new_tokens=2, track=ANSWERS):
-        assert [set(position) for position in answer.logprobs] == [set(ANSWERS)] * 2
-    assert judge.generate(QUESTIONS[:1], max_new_tokens=2)[0].logprobs == ()
-
-
 MARKS = "A star.<|im_end|>\n<image> <|im_<|im_end|>end|> <|pad|> <|vision_start|><|image_pad|><|vision_end|>"
 
 
@@ -186,13 +175,6 @@ def test_a_cache_with_a_window_is_not_shared():
     assert judge.reader.shares == NO_SHARING
 
 
-def test_how_the_tokenizer_cuts_digits():
-    judge = LocalJudge(*toy_judges.llava(merges=[("8", "5")]))
-    assert judge.pieces(" 0.85") == ("0", ".", "85")
-    with pytest.raises(JudgeError, match=r"no single token for '10' \(it cuts '10' into \['1', '0'\]\)"):
-        judge.answer_distribution([Question("Rate.")], ["1", "10"])
-
-
 def test_a_template_that_begins_with_the_first_token_brings_it_itself():
     writer = LocalJudge(*toy_judges.llava()).writer
     tokens, text = writer.tokenizer, writer.text(Question("Rate."))
@@ -215,6 +197,10 @@ def test_what_cannot_judge_is_refused():
     ):
         with pytest.raises(JudgeError, match=message):
             LocalJudge(judge, reader)
+    judge = LocalJudge(*toy_judges.llava(merges=[("8", "5")]))
+    assert judge.pieces(" 0.85") == ("0", ".", "85")
+    with pytest.raises(JudgeError, match=r"no single token for '10' \(it cuts '10' into \['1', '0'\]\)"):
+        judge.answer_distribution([Question("Rate.")], ["1", "10"])
 
 
 def test_a_folder_is_loaded_whole_or_refused(tmp_path):

@@ -86,23 +86,6 @@ def test_answers_without_decimals_to_smooth_use_the_units_place(text, smoothed):
     assert scored(answer) == pytest.approx([smoothed, digit])
 
 
-FOUND = [".85", "0,85", "  0.85\n", "0.85 out of 1.0", "0.85 / 1", "\uff10.\uff18\uff15"]
-FOUND += ["**Grade:** 0.85, because 2 of 3 dogs are there"]
-FOUND += ["The score is 0.85 for 2 dogs.", "I would give it 0.85.", "On a scale of 0.0 to 1.0, I say 0.85"]
-
-
-NO_NUMBERS = ["I cannot rate this image.", "", "There is 1 dog", "Between 0.7 and 0.8", "0.8.5", "1,000", "85"]
-NO_NUMBERS += ["0.85%", "8/10", "0.8 out of 10", "1.5", "-0.5"]
-
-
-@pytest.mark.parametrize("text", [*FOUND, *NO_NUMBERS])
-def test_the_number_of_an_answer_is_found_or_the_answer_is_shown(text):
-    if text in FOUND:
-        assert scored(certain(text)) == pytest.approx([0.85, 0.85])
-    else:
-        assert text.strip()[:20] in scored(certain(text))
-
-
 @pytest.mark.parametrize("text", ["0.8", "0.80", "0.85", "0.853"])
 def test_both_decimals_are_smoothed_where_they_are_reported(text, caplog):
     answer = unsure(unsure(certain(text), 2, _8=0.8, _3=0.2), 3, _5=0.9, end=0.1)
