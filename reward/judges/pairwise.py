@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 from reward.data.samples import ImageLike, is_blank, read_references
 from reward.data.written_captions import without_reasoning
 from reward.errors import ConfigError, InvalidSampleError
-from reward.judges.base import LEAST_MASS, Answer, Judge, Question, ask, weigh_answers
+from reward.judges.base import LEAST_MASS, Judge, Question, ask, weigh_answers
 from reward.judges.readings import own_words
 from reward.judges.wording import JudgePrompt, fill
 
@@ -249,17 +249,16 @@ class PairwiseJudge:
             if row in failures:
                 opinions.append(Verdict(None, error=failures[row], unanswered=True))
                 continue
-            opinion = self._opinion_of_reply(answer) if self.reasons else self._opinion_of_masses(answer)
-            opinions.append(Verdict(None, error=opinion) if isinstance(opinion, str) else opinion)
+            opinion = parse_reply(answer.text) if self.reasons else self._weigh(answer)
+            if isinstance(opinion, str):
+                if self.reasons and answer.truncated:
+                    opinion += f"; the reply was cut at max_new_tokens={self.max_new_tokens}"
+                opinion = Verdict(None, error=opinion)
+            opinions.append(opinion)
         return opinions
 
-    def _opinion_of_reply(self, answer: Answer) -> Opinion | str:
-        opinion = parse_reply(answer.text)
-        if isinstance(opinion, Opinion) or not answer.truncated:
-            return opinion
-        return f"{opinion}; the reply was cut at max_new_tokens={self.max_new_tokens}"
-
-    def _opinion_of_masses(self, masses: np.ndarray) -> Opinion | str:
+    def _weigh(self, masses: np.ndarray) -> Opinion | str:
+        """The opinion by the probabilities of the prompt's three answers, or why they say nothing."""
         total = float(masses.sum())
         if total < LEAST_MASS:
             answers = ", ".join(map(repr, self.prompt.answers))

@@ -26,11 +26,6 @@ logger = logging.getLogger(__name__)
 
 _CLOSING = {'"': '"', "\u201c": "\u201d", "\u00ab": "\u00bb", "\u300c": "\u300d"}  # by the mark that opens a quotation
 _SUSPICIOUS = 120  # answers that are all certain
-_MANY_BLANKS = 20  # at the end of an answer
-_BLANKS = (
-    " (and white space up to the limit of new tokens, as a JSON schema allows: start vLLM with "
-    """--structured-outputs-config '{"backend": "xgrammar", "disable_any_whitespace": true}')"""
-)
 _CUT = " (cut at the limit of new tokens: raise max_new_tokens=)"
 _PATTERN = "; say where the grade stands with pattern="
 
@@ -77,11 +72,7 @@ def json_score(answer: Answer, scale: tuple[float, float]) -> float | str:
     """The field `score` of the JSON object in an answer, see `last_object`, or why there is none."""
     verdict = last_object(answer.text, "score")
     if isinstance(verdict, str):
-        cut = ""
-        if answer.truncated:
-            blanks = len(answer.text) - len(answer.text.rstrip())
-            cut = _BLANKS if blanks > _MANY_BLANKS else _CUT
-        return f"{verdict}: {excerpt(answer.text)}{cut}"
+        return f"{verdict}: {excerpt(answer.text)}{_CUT if answer.truncated else ''}"
     low, high = scale
     score: Any = verdict.get("score")
     if isinstance(score, str):  # "85"
