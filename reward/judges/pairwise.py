@@ -250,11 +250,13 @@ class PairwiseJudge:
                 opinions.append(Verdict(None, error=failures[row], unanswered=True))
                 continue
             opinion = parse_reply(answer.text) if self.reasons else self._weigh(answer)
-            if isinstance(opinion, str):
-                if self.reasons and answer.truncated:
-                    opinion += f"; the reply was cut at max_new_tokens={self.max_new_tokens}"
-                opinion = Verdict(None, error=opinion)
-            opinions.append(opinion)
+            if not isinstance(opinion, str):
+                opinions.append(opinion)
+                continue
+            cut = ""
+            if self.reasons and answer.truncated:
+                cut = f"; the reply was cut at max_new_tokens={self.max_new_tokens}"
+            opinions.append(Verdict(None, error=f"{opinion}{cut}"))
         return opinions
 
     def _weigh(self, masses: np.ndarray) -> Opinion | str:
