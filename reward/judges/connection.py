@@ -235,17 +235,12 @@ class Connection:
         return answer
 
     def _check_hope(self, problem: Exception, odd_replies: int) -> None:
-        """Raises if another try is of no use.
+        """Raises if another try is of no use: JudgeError where all questions will be refused, Refused where this one
+        will be, Unanswered where it may be either.
 
         Args:
             problem: of the last try.
             odd_replies: replies to this question whose probabilities could not be used.
-
-        Raises:
-            JudgeError: all questions will be refused.
-            Refused: this one will be.
-            Unanswered: it may be either.
-            NoProbabilities: the server gives none.
         """
         reason = self._reason(problem)
         if isinstance(problem, openai.APIStatusError):

@@ -45,9 +45,9 @@ class FleurScorer(JudgedScorer):
         draws: instead of smoothing, the score is the mean of this many sampled grades (section 5.2.2 of the paper, up
             to 20); the only aspect is then `sampled`. This needs no probabilities, and any tokenizer will do.
         temperature, seed: of sampling. The paper does not give its own; at 1 the mean tends to the expected grade.
-        explanation: when the judge explains the score: "after" it, in a second turn, as in the paper; or "before" it,
-            so that it grades in the second turn (appendix G), and a caption without explanation has no score.
-        explain: True is `explanation="after"`, see `JudgedScorer`.
+        explain: True asks for the reason after the score, in a second turn, as in the paper, see `JudgedScorer`.
+            "before" has the judge explain first and grade in the second turn (appendix G); a caption without
+            explanation has no score then.
 
     Raises:
         JudgeError: the judge's tokenizer merges digits.
@@ -66,7 +66,7 @@ class FleurScorer(JudgedScorer):
 
     spec = SPEC
     prompt_class = FleurPrompt
-    saved = ("use_references", "max_new_tokens", "draws", "temperature", "seed", "explanation")
+    saved = ("use_references", "max_new_tokens", "draws", "temperature", "seed")
 
     def __init__(
         self,
@@ -80,13 +80,14 @@ class FleurScorer(JudgedScorer):
         draws: int | None = None,
         temperature: float = 1.0,
         seed: int = 0,
-        explanation: str | None = None,
-        explain: bool = False,
+        explain: bool | str = False,
     ) -> None:
-        explain = explain or explanation is not None
-        super().__init__(judge, prompt=prompt, max_characters=max_characters, pad_images=pad_images, explain=explain)
-        if explanation not in (None, "before", "after"):
-            raise ConfigError(f"explanation must be 'before', 'after' or None, got {explanation!r}")
+        if explain not in (False, True, "before"):
+            raise ConfigError(f"explain must be true, false or 'before', got {explain!r:.80}")
+        super().__init__(
+            judge, prompt=prompt, max_characters=max_characters, pad_images=pad_images, explain=bool(explain)
+        )
+        self.explain = explain
         if (draws is not None and draws < 1) or not 0 < temperature < math.inf:
             raise ConfigError(f"draws must be at least 1 and temperature above 0, got {draws!r} and {temperature!r}")
         self.use_references = use_references
@@ -94,10 +95,6 @@ class FleurScorer(JudgedScorer):
         self.draws = draws
         self.temperature = temperature
         self.seed = seed
-        # `explain` is the option of all judged metrics, and `explanation` says at which time.
-        self.explanation = explanation
-        if explain and explanation is None:
-            self.explanation = "after"
         aspects = SPEC.aspects if draws is None else ("sampled",)
         self.spec = replace(self.spec, aspects=aspects, default_weights={aspects[0]: 1.0})
         self._watch = CertaintyWatch(self.judge.name)
@@ -117,7 +114,7 @@ class FleurScorer(JudgedScorer):
     def rate(self, captions: list[JudgedCaption]) -> list[Rating | str]:
         """See `JudgedScorer.rate`."""
         questions = [self._question(caption) for caption in captions]
-        if self.explanation != "before":
+        if self.explain != "before":
             return self._grades(questions)
         # The judge explains first. Where it does, the question for the grade is its second turn.
         first_turns = {row: self._question(caption, reason=True) for row, caption in enumerate(captions)}

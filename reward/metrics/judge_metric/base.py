@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import logging
 import os
@@ -121,7 +122,7 @@ class JudgedScorer(CaptionScorer):
         self.prompt = self.prompt_class.of(prompt)
         self.max_characters = max_characters
         self.pad_images = self.decodes_images = pad_images
-        self.explain = explain
+        self.explain: bool | str = explain
         if explain:
             check_text(self.prompt.explain, "explain")
             self.spec = replace(self.spec, texts=(EXPLANATION,))
@@ -178,6 +179,8 @@ class JudgedScorer(CaptionScorer):
             saved = dict(read_config(source, metric=metric))
             del saved["metric"]
             origin = saved.pop("judge") or {}
+            for setting in saved.keys() - inspect.signature(cls).parameters.keys():
+                raise CheckpointError(f"{name!r} has {setting!r}, which {metric} does not: take it out of config.json")
             settings = {**saved, **settings}
         if judge is None and not origin:
             raise CheckpointError(

@@ -107,7 +107,7 @@ def test_judges_that_cannot_rate_are_refused_with_the_alternative():
     merged = Answer("0.85", ("0", ".", "85"), ({"0": 0.0}, {".": 0.0}, {"85": 0.0}))
     with pytest.raises(JudgeError, match=r"'85'.*harmoniceval"):  # the tokenizer is not known before the answer comes
         FleurScorer(RecordingJudge(merged, pieces=lambda text: None)).score([CaptionSample("A star.", PICTURE)])
-    for wrong in ({"draws": 0}, {"draws": 2, "temperature": 0}, {"explanation": "during"}):
+    for wrong in ({"draws": 0}, {"draws": 2, "temperature": 0}, {"explain": "during"}):
         with pytest.raises(ConfigError, match="must be"):
             FleurScorer(RecordingJudge("0.8"), **wrong)
 
@@ -142,7 +142,7 @@ def test_an_explanation_may_come_before_the_grade_which_needs_it_then():
         return " \n" if "> empty" in question.text else " It fits.\n"
 
     judge = RecordingJudge(answer)
-    scorer = FleurScorer(judge, explanation="before")
+    scorer = FleurScorer(judge, explain="before")
     samples = [CaptionSample(text, PICTURE, ["ours"]) for text in ("good", "large", "empty")]
     table = scorer.score([*samples, CaptionSample("good", None)])
     assert table.texts["explanation"] == ["It fits.", None, None, None]
