@@ -26,11 +26,10 @@ from reward.judges.base import (
     answered,
     check_asked,
     image_keys,
-    table_of,
 )
 from reward.judges.cache import AnswerCache
 from reward.judges.chat import ChatRequest, Refused, Sampled, Unanswered, request_key
-from reward.judges.replies import ANSWER_LENGTH, first_masses, lone_answer, weighed
+from reward.judges.replies import ANSWER_LENGTH, lone_answer, weighed
 from reward.optional import require
 
 logger = logging.getLogger(__name__)
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
 
 _LOST_BY_A_SERVER = 3  # questions in a row that are not answered by one that is down
 _MOST_ALTERNATIVES = 20  # what the API allows
-_DISTRIBUTION_LENGTH = 3  # tokens: an answer, with up to two of white space before it
 
 
 class ServerJudge:
@@ -173,30 +171,17 @@ class ServerJudge:
     def answer_distribution(self, questions: Sequence[Question], answers: Sequence[str]) -> np.ndarray:
         """Probabilities (N, len(answers)); see Judge, and the class for answers that are not listed.
 
-        The server writes three tokens, so that an answer after white space is read with its probability. White space
-        that it finds likely but does not write cannot be followed: a question of which much is so fails.
+        White space that the server finds likely but does not write cannot be followed: a question of which much is so
+        fails.
 
         Raises:
-            JudgeError: wrong key or model, or the server is down; or with `failures`, questions that it refuses or
-                answers without log probabilities, and images that cannot be read.
+            JudgeError: wrong key or model, or the server is down; or with `failures`, replies without an answer or
+                log probabilities, questions that the server refuses, and images that cannot be read.
         """
         check_asked(questions, answers)
-        replies, failures = self._ask_all(questions, max_tokens=_DISTRIBUTION_LENGTH, top=self.top_logprobs)
-        results: list[list[float] | str] = []
-        for row, reply in enumerate(replies):
-            results.append(failures[row] if reply is None else first_masses(reply, answers))
-        return table_of(results, len(answers))
-
-    def weigh(self, questions: Sequence[Question], words: Sequence[str]) -> np.ndarray:
-        """Probabilities (N, len(words)) where the replies give their answers, see `weigh_answers`.
-
-        Raises:
-            JudgeError: as for `answer_distribution`, and with `failures`, replies without an answer.
-        """
-        check_asked(questions, words)
-        check = partial(lone_answer, words=words)
+        check = partial(lone_answer, words=answers)
         replies, failures = self._ask_all(questions, max_tokens=ANSWER_LENGTH, top=self.top_logprobs, check=check)
-        return weighed(replies, failures, words)
+        return weighed(replies, failures, answers)
 
     def generate(
         self,

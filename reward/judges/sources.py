@@ -110,13 +110,6 @@ class LazyJudge:
         """See Judge."""
         return self.load().answer_distribution(questions, answers)
 
-    def weigh(self, questions: Sequence[Question], words: Sequence[str]) -> np.ndarray:
-        """See `weigh_answers`."""
-        judge = self.load()
-        weigh = getattr(judge, "weigh", judge.answer_distribution)
-        table: np.ndarray = weigh(questions, words)
-        return table
-
     def generate(self, questions: Sequence[Question], **options: Any) -> list[Answer]:
         """See Judge."""
         return self.load().generate(questions, **options)

@@ -115,17 +115,17 @@ def test_an_odd_reply_fails_its_row_and_is_not_kept(writer, tmp_path, reply, mes
 THOUGHTS = [position(token) for token in ("<think>", "1", "?", "</think>", "\n")]
 AFTER = position(" 4", -0.223)
 BLANK = position(" ", -0.1, [(" ", -0.1), ("5", -2.5)])
-E_ACUTE = position("\\x", bytes=[32, 0xC3, 0xA9])
+E_ACUTE = position("\\x", bytes=[32, 0xC3, 0x89])
 # Replies that look odd and are answers, and the probabilities of 4 and 5.
 FINE = {
     "content in parts": (completion(text=[{"type": "text", "text": "4"}]), 0.8, 0.183),
     "what was written is not listed": (completion(position("4", -0.223, [("5", -3.0)])), 0.8, 0.05),
-    "tokens of equal text": (completion(position("4", -0.7, [("4", -0.7), ("4", -2.0)])), 0.632, 0.0),
+    "tokens of equal text": (completion(position("4", -0.7, [("4", -0.7), ("4", -2.0), ("?", -9.0)])), 0.632, 0.0),
     "thoughts before": (completion(*THOUGHTS, AFTER, position("<|im_end|>")), 0.8, 0.0),
     "a tokenizer's blank": (completion(position("\u25814", -0.223), position("</s>")), 0.8, 0.0),
     "two blanks before": (completion(BLANK, position("\n", -0.2), AFTER), 0.905 * 0.819 * 0.8, 0.082),
-    "half characters": (completion(FOUR, position("\\xc3"), position("\\xa9"), text="4 \u00e9"), 0.8, 0.183),
-    "bytes": (completion({**FOUR, "bytes": [52]}, E_ACUTE, text="4 \u00e9"), 0.8, 0.183),
+    "half characters": (completion(FOUR, position("\\xc3"), position("\\x89"), text="4 \u00c9"), 0.8, 0.183),
+    "bytes": (completion({**FOUR, "bytes": [52]}, E_ACUTE, text="4 \u00c9"), 0.8, 0.183),
 }
 FINE |= {
     f"ends by {why}": (completion(finish_reason=why), 0.8, 0.183) for why in ("eos", "eos_token", "end_turn", "STOP")
@@ -242,11 +242,11 @@ LACKING = completion(logprobs=None)
 
 def test_the_first_replies_settle_for_the_run_how_answers_are_read(writer, tmp_path):
     file = tmp_path / "answers.sqlite"
-    writer.judge(cache=file).weigh(BOTH[1:], ANSWERS)
+    writer.judge(cache=file).answer_distribution(BOTH[1:], ANSWERS)
     writer.always(LACKING)
     resumed = writer.judge(cache=file)
     with pytest.raises(JudgeError, match="without the probabilities of its tokens") as caught:
-        resumed.weigh([Question("new")], ANSWERS)
+        resumed.answer_distribution([Question("new")], ANSWERS)
     assert (resumed.reading, type(caught.value)) == ("probabilities", JudgeError)
 
 
@@ -254,15 +254,17 @@ def test_a_run_that_reads_what_is_written_goes_on_so(writer, tmp_path, caplog):
     file = tmp_path / "answers.sqlite"
     writer.always(LACKING)
     with pytest.raises(NoProbabilities):
-        writer.judge(cache=file, concurrency=1).weigh(BOTH, ANSWERS)
+        writer.judge(cache=file, concurrency=1).answer_distribution(BOTH, ANSWERS)
     assert writer.requests == 3, "the second question is not asked"
     writer.odd(completion())
     resumed = writer.judge(cache=file)
     with pytest.raises(NoProbabilities):
-        resumed.weigh(BOTH, ANSWERS)
+        resumed.answer_distribution(BOTH, ANSWERS)
     assert (resumed.reading, writer.requests) == ("text", 3)
     assert "begin anew with another file" in caplog.text
-    assert writer.judge(cache=tmp_path / "new.sqlite").weigh(BOTH, ANSWERS)[:, 3] == pytest.approx([0.8] * 2, abs=1e-3)
+    assert writer.judge(cache=tmp_path / "new.sqlite").answer_distribution(BOTH, ANSWERS)[:, 3] == pytest.approx(
+        [0.8] * 2, abs=1e-3
+    )
 
 
 @pytest.mark.slow
@@ -307,11 +309,11 @@ def test_a_reply_that_cannot_be_weighed_is_asked_again_and_then_has_a_reason(wri
     replies = [json.dumps(reply).encode() for reply in (completion(), odd, completion())]
     writer.reply = lambda handler, text: send(handler, replies.pop())
     for _ in range(2):
-        assert judge.weigh(BOTH[:1], ANSWERS)[0, 3] == pytest.approx(0.8, abs=2e-2)
+        assert judge.answer_distribution(BOTH[:1], ANSWERS)[0, 3] == pytest.approx(0.8, abs=2e-2)
     assert writer.requests == 3
     writer.odd(odd)
     with pytest.raises(JudgeError, match=message) as caught:
-        judge.weigh(BOTH, ANSWERS)
+        judge.answer_distribution(BOTH, ANSWERS)
     assert (list(caught.value.failures), writer.requests) == ([0], 3 + 3 + 1)
 
 
