@@ -56,12 +56,10 @@ def test_a_source_is_looked_for_where_it_is_published_and_holds_its_weights(sour
     assert any(repository in path for _, path in hub.requests), hub.requests
 
 
-def test_the_metrics_for_photos_are_printed_as_tables_with_every_checkpoint(capsys):
-    metrics(purpose="photos", markdown=True)
-    which, checkpoints = (part.splitlines() for part in capsys.readouterr().out.split("\n\n")[:2])
-    assert which[:2] == ["| metric | captions | needs | cannot see |", "| --- | --- | --- | --- |"]
-    assert ({line.count(" | ") for line in which}, {line.count(" | ") for line in checkpoints}) == ({3}, {5})
-    assert [source for source in FACTS if not any(line.startswith(f"| `{source}` |") for line in checkpoints)] == []
+def test_the_metrics_for_photos_are_printed_with_every_checkpoint(capsys):
+    metrics(purpose="photos")
+    lines = capsys.readouterr().out.splitlines()
+    assert [source for source in FACTS if not any(line.startswith(f"│ {source} ") for line in lines)] == []
 
 
 @pytest.mark.parametrize(

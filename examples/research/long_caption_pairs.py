@@ -2,7 +2,7 @@
 
     python -m examples.research.long_caption_pairs docci.jsonl --judge https://api.openai.com/v1#gpt-4o-2024-08-06 \
         --output my-pairs
-    capreward bench --benchmark longcapvlcp --data my-pairs --metric beitscore=my-beitscore
+    capreward bench --benchmark longcapvlcp=my-pairs --metric beitscore=my-beitscore
 
 A pair is kept if its captions are equal up to the token where a CLIP stops reading; writing may differ anywhere. Take
 another model than the one that wrote the training data. The same line goes on where one was stopped.

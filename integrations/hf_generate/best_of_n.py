@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,11 +12,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
+from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, StoppingCriteriaList
 from transformers.cache_utils import Cache, EncoderDecoderCache, StaticCache
 from transformers.utils import ModelOutput
 
-from integrations.hf_generate.parts import GreedyRows, fresh_copies, join_parts
 from integrations.hf_generate.private_names import (
     copy_inputs,
     expand_inputs,
@@ -30,8 +30,7 @@ from integrations.hf_generate.private_names import (
 from reward.backbones.language import evaluating
 from reward.data.cells import is_list, to_list
 from reward.data.samples import ImageLike, read_references
-from reward.data.written_captions import decode_texts
-from reward.decoding.endings import end_tokens, nearly_greedy, up_to_end
+from reward.data.written_captions import decode_texts, end_tokens, up_to_end
 from reward.decoding.selection import rate_captions, rewards_of_words, shown_captions, soft_rank
 from reward.errors import ConfigError
 from reward.rewards.rating import RatesCaptions, rates_captions
@@ -183,7 +182,6 @@ class BestOfN:
         if self.n > 1 and not config.do_sample:
             config.do_sample = True
             logits_processor = LogitsProcessorList([*logits_processor, *warpers(model, config)])
-        self._warn_of_copies(config)
         returns_object = config.return_dict_in_generate
         config.return_dict_in_generate = False
         self.last = None
@@ -191,6 +189,13 @@ class BestOfN:
             sequences = self._sample(model, input_ids, model_kwargs, logits_processor, stopping_criteria, config)
 
         captions = self._captions(sequences[:, input_ids.shape[1] :], prompts, config)
+        if self.n > 1 and all(len(set(texts)) == 1 and texts[0] for texts in captions):
+            # Checkpoints come with such settings: Qwen2-VL's generation_config.json has top_k 1 and top_p 0.001.
+            warnings.warn(
+                f"the {self.n} captions of each image are alike, so that there is nothing to choose from. Call "
+                "generate(..., temperature=1.0, top_k=0, top_p=1.0)",
+                stacklevel=2,
+            )
         # If rating raises, the captions can still be seen.
         unrated: list[list[float | None]] = [[None] * self.n for _ in captions]
         self.last = RatedCandidates(captions, unrated, [[] for _ in captions])
@@ -240,7 +245,7 @@ class BestOfN:
             if part < last:
                 memo: dict[int, Any] = {}
                 kwargs, outputs = copy_inputs(model_kwargs), copy_inputs(prompt_outputs)
-                part_processors, part_criteria = fresh_copies(processors, memo), fresh_copies(criteria, memo)
+                part_processors, part_criteria = _fresh_copies(processors, memo), _fresh_copies(criteria, memo)
             ids, kwargs = expand_inputs(model, input_ids, kwargs, copies)
             rows = torch.arange(len(input_ids), device=ids.device).repeat_interleave(copies)
             if outputs is not None:
@@ -250,12 +255,12 @@ class BestOfN:
                 [processor_for_rows(processor, row_numbers) for processor in part_processors]
             )
             if self.include_greedy and part == 0:
-                kwargs["logits_processor"].append(GreedyRows(copies * k))
+                kwargs["logits_processor"].append(_GreedyRows(copies * k))
             kwargs |= {"stopping_criteria": part_criteria, "generation_config": config}
             sequences.append(sample(model, ids, outputs, **kwargs, synced_gpus=processes_step_together(model)))
         if len(sequences) == 1:
             return sequences[0]
-        return join_parts(sequences, len(input_ids) // k, pad_token(config))
+        return _join_parts(sequences, len(input_ids) // k, pad_token(config))
 
     def _copies_of_parts(self, config: GenerationConfig, rows: int, copies: int) -> list[int]:
         """How many copies of the rows each part decodes, so that all parts together decode `copies` of them."""
@@ -282,19 +287,6 @@ class BestOfN:
         for first in range(0, len(texts), len(texts) // prompts):
             texts_of_prompts.append([text.strip() for text in texts[first : first + self.n]])
         return shown_captions(texts_of_prompts, self.reward)
-
-    def _warn_of_copies(self, config: GenerationConfig) -> None:
-        names = ("temperature", "top_k", "top_p", "min_p")
-        settings = nearly_greedy(**{name: getattr(config, name, None) for name in names})
-        if settings and self.n - self.include_greedy > 1:
-            today = ", ".join(f"{name}={value}" for name, value, _ in settings)
-            better = ", ".join(f"{name}={value}" for name, _, value in settings)
-            warnings.warn(
-                f"the generation config has {today}: next to nothing but the likeliest token is sampled, so that the "
-                f"{self.n} captions of an image are alike and there is nothing to choose from. Call generate(..., "
-                f"{better})",
-                stacklevel=3,
-            )
 
     def _refuse_impossible(self, model: Any, config: GenerationConfig, model_kwargs: dict[str, Any]) -> None:
         mode = config.get_generation_mode().value
@@ -353,3 +345,46 @@ def _of_this_call(call_values: Any, strategy_values: Any, prompts: int, name: st
             f"generate(..., {name}=...), or, for each run of a pipeline, a strategy with a new {name}=iter(...)"
         )
     return values
+
+
+class _GreedyRows(LogitsProcessor):
+    """Leaves the first row of each prompt its likeliest token only, so that sampling it is greedy decoding."""
+
+    def __init__(self, rows_per_prompt: int) -> None:
+        self.rows_per_prompt = rows_per_prompt
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        greedy = scores[:: self.rows_per_prompt]
+        likeliest = greedy.argmax(dim=-1, keepdim=True)
+        # One token has all the probability; the scores before are the model's, and others may hold them.
+        scores = scores.clone()
+        scores[:: self.rows_per_prompt] = torch.full_like(greedy, -torch.inf).scatter(1, likeliest, 0.0)
+        return scores
+
+
+def _fresh_copies(processors: Any, memo: dict[int, Any]) -> Any:
+    """Deep copies of logits processors or stopping criteria, in a list of the same type; networks are not copied."""
+    copies = type(processors)()
+    for processor in processors:
+        # A model that guides, say; `deepcopy` takes what the memo holds as its own copy.
+        for value in getattr(processor, "__dict__", {}).values():
+            if isinstance(value, torch.nn.Module):
+                memo[id(value)] = value
+        try:
+            copies.append(copy.deepcopy(processor, memo))
+        except Exception as error:  # of whatever kind: it comes from the attributes of a user's class
+            raise ConfigError(
+                f"chunk decodes in parts, each with copies of logits processors and stopping criteria, and "
+                f"{type(processor).__name__} cannot be copied ({error}): leave out chunk, or give it a __deepcopy__"
+            ) from error
+    return copies
+
+
+def _join_parts(parts: Sequence[torch.Tensor], prompts: int, pad: Any) -> torch.Tensor:
+    """The sequences of all parts, prompt by prompt, filled up at the end."""
+    length = max(part.shape[1] for part in parts)
+    blocks = []
+    for part in parts:
+        filled = torch.nn.functional.pad(part, (0, length - part.shape[1]), value=int(pad))
+        blocks.append(filled.reshape(prompts, -1, length))
+    return torch.cat(blocks, dim=1).flatten(0, 1)

@@ -56,7 +56,7 @@ def make_reward_func(
             futures = []
             for query, prompt, label in zip(queries, prompts, labels, strict=True):
                 image, references, row = read_label(label)
-                if isinstance(image, str):
+                if image is not None and not image.startswith("data:"):
                     image = str(Path(image_root) / image)
                 futures.append(gathered.ask(response_of(query, prompt), image, references, row))
             rewards = [future.result().filled(missing) for future in futures]

@@ -6,10 +6,9 @@ import json
 from typing import Any
 
 from reward.data.cells import missing_to_none
-from reward.data.image_files import data_url_bytes
 from reward.data.samples import read_references
 from reward.data.written_captions import without_ends
-from reward.errors import ImageError, InvalidSampleError
+from reward.errors import InvalidSampleError
 
 _SHORTEST_END = 8  # characters of the prompt's end that the query must hold
 
@@ -68,14 +67,14 @@ def _length_of_shared_end(query: str, prompt: str) -> int:
     return low
 
 
-def read_label(label: Any) -> tuple[str | bytes | None, list[str] | None, dict[str, Any]]:
+def read_label(label: Any) -> tuple[str | None, list[str] | None, dict[str, Any]]:
     """Image and references in a label, the JSON text `{"image": PATH OR DATA URL, "references": [...]}`.
 
     Returns:
-        (path, encoded bytes or None; references or None; all that the label holds).
+        (path, data URL or None; references or None; all that the label holds).
 
     Raises:
-        InvalidSampleError: no such JSON, fields of other types, or a broken data URL.
+        InvalidSampleError: no such JSON, or fields of other types.
 
     Example:
         >>> read_label('{"image": "photos/1.jpg", "references": "A dog runs."}')
@@ -96,9 +95,4 @@ def read_label(label: Any) -> tuple[str | bytes | None, list[str] | None, dict[s
     references = list(read_references(fields.get("references"))) or None
     if image is not None and not isinstance(image, str):
         raise InvalidSampleError(f"a label's image must be a text, got {fields!r:.80}")
-    if image is not None and image.startswith("data:"):
-        try:
-            image = data_url_bytes(image)
-        except ImageError as error:
-            raise InvalidSampleError(f"the image of a label is a data URL that cannot be read: {error}") from None
     return image, references, fields

@@ -4,31 +4,32 @@ from __future__ import annotations
 
 import hashlib
 import os
-import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from reward.errors import CapRewardError, DataError, MissingExtraError
-from reward.scoring.arrow_sources import ParquetSource
-from reward.scoring.readers import is_remote_path
-from reward.scoring.sources import JsonLinesSource, Source, json_rows
+from reward.errors import DataError
+from reward.scoring.arrow_sources import ParquetSource, parquet_file
+from reward.scoring.readers import files_of_pattern, kind_of, refuse_address_of_data
+from reward.scoring.row_sources import JsonLinesSource, json_rows, opened
+from reward.scoring.sources import Source
 from reward.scoring.tar_source import TarSource, tar_rows, without_image
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+# Kinds of files whose rows are read one after the other, by their endings.
 KINDS = {
-    **dict.fromkeys((".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz"), "jsonl"),
     ".parquet": "parquet",
-    **dict.fromkeys((".tar", ".tar.gz", ".tgz"), "tar"),
+    **dict.fromkeys((".jsonl", ".ndjson", ".jsonlines"), "jsonl"),
+    **dict.fromkeys((".tar", ".tgz"), "tar"),
 }
-THREADS = 16  # ask for the footers of files
+THREADS = 16  # read the footers of files
 SAMPLED_FILES, SAMPLED_ROWS = 32, 128  # of files whose columns have no types
 
 
@@ -37,9 +38,9 @@ class Fragment:
     """A piece of the input that is scored and written as a whole.
 
     Args:
-        path: address, or absolute path on this disk.
+        path: absolute.
         kind: a value of `KINDS`.
-        version: size of the file with its ETag, else its modification time.
+        version: size and time of the file.
         first, last: row groups of Parquet, from `first` up to before `last`; of other files (0, 0).
         rows: how many, if that is known without reading.
     """
@@ -64,105 +65,68 @@ class Fragment:
         name = re.sub(r"[^A-Za-z0-9.-]+", "_", self.path)[-48:]
         return f"part-{name}-{self.first:06d}-{digest}-{run}.parquet"
 
-    def open(self, scratch: Path, types: pa.Schema, columns: Sequence[str]) -> Source:
-        """The rows, for the local file run; a file in a store is copied to this disk first.
+    def open(self, types: pa.Schema) -> Source:
+        """The rows, for the local file run.
 
         Args:
-            scratch: folder for the copy.
             types: of all columns of the input, for rows that have none.
-            columns: those that the output keeps.
 
         Raises:
-            DataError: the file cannot be read.
+            DataError: the file cannot be read, or has a column that is not among the types.
         """
-        import pyarrow as pa
-
-        system, path = file_system(self.path)
-        with explaining(f"{self.path} cannot be read", DataError):
-            if is_remote_path(self.path):
-                copy = str(scratch / posixpath.basename(path))
-                system.get_file(path, copy)
-                path = copy
-            if self.kind == "parquet":
-                groups = range(self.first, self.last)
-                source: Source = ParquetSource([path], name=self.name, folder=scratch, groups=groups)
-            else:
-                source = TarSource(Path(path)) if self.kind == "tar" else JsonLinesSource(Path(path))
-        source.folder = Path(posixpath.dirname(self.path))
-        schema = source.schema or types
-        source.schema = pa.schema([field for field in schema if field.name in columns], schema.metadata)
+        path = Path(self.path)
+        if self.kind == "parquet":
+            return ParquetSource([path], name=self.name, folder=path.parent, groups=range(self.first, self.last))
+        source = TarSource(path) if self.kind == "tar" else JsonLinesSource(path)
+        strange = {*source.columns} - {*types.names}
+        if strange:
+            raise DataError(
+                f"{path}: column {min(strange)!r} is not in the rows that were looked at first, of which the output "
+                "has its columns: add a row that has it to the first file, or leave it out of the data"
+            )
+        source.schema = types
         return source
-
-
-def file_system(address: str) -> tuple[Any, str]:
-    """The fsspec file system of an address or a path, and the path in it.
-
-    Raises:
-        MissingExtraError: the package of that file system is not installed.
-        DataError: there is no such file system.
-    """
-    import fsspec
-
-    try:
-        return fsspec.core.url_to_fs(address if is_remote_path(address) else os.path.abspath(address))
-    except ImportError as error:
-        raise MissingExtraError(f"{address}: {error}") from error
-    except ValueError as error:
-        raise DataError(f"{address}: {error}") from error
-
-
-@contextmanager
-def explaining(message: str, kind: type[CapRewardError]) -> Iterator[None]:
-    """Turns errors of file systems into `kind`; each file system of fsspec raises errors of its own library."""
-    try:
-        yield
-    except CapRewardError:
-        raise
-    except Exception as error:
-        raise kind(f"{message}: {type(error).__name__}: {' '.join(str(error).split()):.300}") from error
 
 
 def find_files(data: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[Fragment]:
     """Finds the files of the input, sorted by path.
 
     Args:
-        data: files, folders, patterns with `*`, or several of them; on this disk, or addresses of a file system of
-            fsspec. Of folders, names that begin with "_" or "." are left out.
+        data: files, folders, patterns such as `shard-*.tar`, or several of them. In folders, names that begin with "_"
+            or "." are left out.
 
     Raises:
-        DataError: nothing is there, or files of different kinds.
+        DataError: nothing is there, files of different kinds, or an address.
     """
     files: dict[str, Fragment] = {}
     for item in [data] if isinstance(data, (str, os.PathLike)) else data:
-        address = os.fspath(item)
-        system, path = file_system(address)
-        folder = path
-        with explaining(f"{address} cannot be read", DataError):
-            if "*" in path:
-                folder = path.partition("*")[0].rpartition("/")[0]
-                facts_of = system.glob(path, detail=True)
-            else:
-                facts_of = system.find(path, detail=True)
-        in_address: dict[str, Fragment] = {}
-        for name, facts in facts_of.items():
-            kind = next((KINDS[ending] for ending in KINDS if name.lower().endswith(ending)), None)
-            is_hidden = any(piece.startswith(("_", ".")) for piece in name.removeprefix(folder).split("/"))
-            if kind and not is_hidden and facts.get("type") == "file":
-                # What a store calls its version of a file; a disk has its time.
-                whole_name = system.unstrip_protocol(name) if is_remote_path(address) else name
-                tags = [str(facts[tag]) for tag in ("ETag", "etag", "LastModified", "mtime") if facts.get(tag)]
-                in_address[whole_name] = Fragment(whole_name, kind, f"{facts.get('size')} {''.join(tags[:1])}")
-        files |= in_address
-        if not in_address:
-            raise DataError(f"there is no file {address}, or none of a kind that can be read: {', '.join(KINDS)}")
+        refuse_address_of_data(item)
+        paths = _files_in(Path(item)) if os.path.isdir(item) else files_of_pattern(item)
+        count = len(files)
+        for path in paths:
+            kind = KINDS.get(kind_of(path) or "")
+            if kind is not None and path.is_file():
+                facts, address = path.stat(), os.path.abspath(path)
+                files[address] = Fragment(address, kind, f"{facts.st_size} {facts.st_mtime_ns}")
+        if len(files) == count:
+            raise DataError(f"there is no file {item}, or none of a kind that can be read: {', '.join(KINDS)}")
     kinds = sorted({file.kind for file in files.values()})
     if len(kinds) != 1:
         raise DataError(f"the input has files of several kinds ({', '.join(kinds)}); give one kind, as in data/*.tar")
     return [files[path] for path in sorted(files)]
 
 
+def _files_in(folder: Path) -> list[Path]:
+    files = []
+    for path in folder.rglob("*"):
+        names = path.relative_to(folder).parts
+        if not any(name.startswith(("_", ".")) for name in names):
+            files.append(path)
+    return files
+
+
 def split_parquet(files: Sequence[Fragment], part_rows: int) -> tuple[list[Fragment], pa.Schema]:
-    """Splits Parquet files on this disk; one in a store is copied whole, so it is one fragment. No rows give none.
+    """Splits Parquet files into row groups.
 
     Args:
         files: whole ones.
@@ -172,7 +136,7 @@ def split_parquet(files: Sequence[Fragment], part_rows: int) -> tuple[list[Fragm
         The fragments in the order of the files, and the types of all.
 
     Raises:
-        DataError: a file cannot be read, or has other types.
+        DataError: a file cannot be read or has other types, or no file has rows.
     """
     fragments: list[Fragment] = []
     types = None
@@ -189,22 +153,16 @@ def split_parquet(files: Sequence[Fragment], part_rows: int) -> tuple[list[Fragm
 
 
 def _split(file: Fragment, part_rows: int) -> tuple[pa.Schema, list[Fragment]]:
-    import pyarrow.parquet as pq
-
-    system, path = file_system(file.path)
-    with explaining(f"{file.path} cannot be read as Parquet", DataError), system.open(path, "rb") as content:
-        parquet = pq.ParquetFile(content)
-        metadata, types = parquet.metadata, parquet.schema_arrow.remove_metadata()
+    parquet = parquet_file(file.path)
     fragments: list[Fragment] = []
     first = rows = 0
-    for group in range(metadata.num_row_groups):
-        rows += metadata.row_group(group).num_rows
-        is_last = group == metadata.num_row_groups - 1
-        is_full = rows >= part_rows and not is_remote_path(file.path)
-        if is_full or (is_last and rows):
+    groups = parquet.num_row_groups
+    for group in range(groups):
+        rows += parquet.metadata.row_group(group).num_rows
+        if rows >= part_rows or (rows and group == groups - 1):
             fragments.append(replace(file, first=first, last=group + 1, rows=rows))
             first, rows = group + 1, 0
-    return types, fragments
+    return parquet.schema_arrow.remove_metadata(), fragments
 
 
 def sample_types(files: Sequence[Fragment]) -> pa.Schema:
@@ -217,12 +175,9 @@ def sample_types(files: Sequence[Fragment]) -> pa.Schema:
 
     chunks = []
     for file in files[:SAMPLED_FILES]:
-        rows: list[Any] = []
-        system, path = file_system(file.path)
-        with suppress(Exception), system.open(path, "rb", compression="infer") as content:  # damage is told later
-            read = map(without_image, tar_rows(content)) if file.kind == "tar" else json_rows(content)
-            rows.extend(islice(read, SAMPLED_ROWS))
-        chunks.append([row for row in rows if isinstance(row, dict)])
+        with suppress(DataError), opened(Path(file.path)) as content:  # damage is told later
+            rows = map(without_image, tar_rows(content)) if file.kind == "tar" else json_rows(content)
+            chunks.append([row for row in islice(rows, SAMPLED_ROWS) if isinstance(row, dict)])
     if not any(chunks):
         raise DataError(f"{files[0].path} and the other files hold no rows that can be read")
     return infer_schema(chunks)

@@ -1,130 +1,28 @@
-"""The parts of the output: the folder that they are in, and the actor that has the local file run make them."""
+"""The actor that has the local file run make parts of the output, and its place in a Ray cluster."""
 
 from __future__ import annotations
 
 import json
+import logging
+import os
 import platform
-import re
-import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from integrations.ray_data.fragments import Fragment, explaining, file_system
-from reward.errors import CapRewardError, DataError, OutputError
-from reward.scoring import ScoringSummary, score_dataset
-from reward.scoring.batch_scorer import check_corpus
-from reward.scoring.readers import is_remote_path
+from integrations.ray_data.fragments import Fragment
+from reward.errors import CapRewardError, ConfigError, DataError, OutputError, WorkerError, first_line
+from reward.scoring.batch_scorer import LoadedOnce
+from reward.scoring.file_run import FileRun
 from reward.scoring.several import Metrics
-from reward.scoring.sources import Source
+from reward.scoring.summary import ScoringSummary, Selection
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 RECORDS = "_records"  # a folder in the output's: readers of Parquet leave out names that begin with "_"
-_PART = re.compile(rf"(?:{RECORDS}/)?(part-.*-[0-9a-f]{{12}}-[0-9a-f]{{12}}\.parquet)(\..+)?")
-
-
-def part_of(name: str) -> str | None:
-    """The part that a file or folder of an output folder belongs to; None where it belongs to none.
-
-    Example:
-        >>> part_of("_records/part-a.jsonl-000000-0123456789ab-0123456789ab.parquet.summary.json")
-        'part-a.jsonl-000000-0123456789ab-0123456789ab.parquet'
-    """
-    match = _PART.fullmatch(name)
-    return match[1] if match else None
-
-
-def summary_of(part: str) -> str:
-    """The name in the output folder of the summary of a part."""
-    return f"{RECORDS}/{part}.summary.json"
-
-
-class OutputFolder:
-    """The folder of the parts of a run.
-
-    Args:
-        address: folder on this disk, or address of a file system of fsspec.
-
-    Raises:
-        OutputError: it is no folder, or its name is that of a file.
-    """
-
-    def __init__(self, address: str) -> None:
-        self.address, self.is_store = address, is_remote_path(address)
-        self.system, self.path = file_system(address)
-        with explaining(f"output {address} cannot be looked at", OutputError):
-            if self.path.endswith((".jsonl", ".json", ".csv")) or self.system.isfile(self.path):
-                raise OutputError(f"output {address} must be a folder: Ray writes Parquet parts into it")
-
-    def names(self) -> list[str]:
-        """What is in the folder and in the folders in it, such as `_records/part-x.parquet.summary.json`.
-
-        Raises:
-            OutputError: there are Parquet files of others, which would be read as if they were parts.
-        """
-        self.system.invalidate_cache()
-        with explaining(f"output {self.address} cannot be looked at", OutputError):
-            paths = self.system.find(self.path, maxdepth=2, withdirs=True)
-        names = [path.removeprefix(self.path).lstrip("/") for path in paths]
-        for name in names:
-            if name.endswith(".parquet") and part_of(name) is None:
-                raise OutputError(
-                    f"output {self.address} holds {name}, which is no part of a run; choose another folder"
-                )
-        return names
-
-    def check_store(self) -> None:
-        """Finds out before anything is scored whether a store takes files: its bucket may be missing, or read only."""
-        if self.is_store:
-            with explaining(f"cannot write {self.address}", OutputError):
-                self.system.pipe_file(f"{self.path}/{RECORDS}/writable", b"")
-
-    def fetch(self, part: str, scratch: Path) -> None:
-        """Copies a part of a store with its summary to this disk, as far as they are there."""
-        with explaining(f"{self.address}/{part} cannot be read", OutputError):
-            for name in (part, summary_of(part)):
-                if self.system.exists(f"{self.path}/{name}"):
-                    self.system.get_file(f"{self.path}/{name}", str(scratch / Path(name).name))
-
-    def store(self, part: str, scratch: Path) -> None:
-        """Copies a part into a store; its summary comes last, since a part without one is made again."""
-        with explaining(f"cannot write {self.address}/{part}", OutputError):
-            for name in (part, summary_of(part)):
-                self.system.put_file(str(scratch / Path(name).name), f"{self.path}/{name}")
-
-    def remove(self, names: Iterable[str]) -> None:
-        """Removes files, and folders with all that is in them."""
-        with explaining(f"cannot remove files of {self.address}", OutputError):
-            for name in names:
-                self.system.rm(f"{self.path}/{name}", recursive=True)
-
-    def summary(self, part: str) -> dict[str, Any]:
-        """What the local file run wrote of a part, see `ScoringSummary.to_json`."""
-        name = summary_of(part)
-        with explaining(f"{self.address}/{name} cannot be read", OutputError):
-            summary: dict[str, Any] = json.loads(self.system.cat_file(f"{self.path}/{name}"))["summary"]
-            return summary
-
-
-class LoadedOnce(Metrics):
-    """Metrics that are loaded for the first fragment that needs them, and kept for all others."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        super().__init__(metrics.parts, metrics.weights, metrics.options)
-        self.made_for = metrics.made_for
-        self._loaded: Metrics | None = None
-
-    def load(self, **options: Any) -> Metrics:
-        # Files of a checkpoint that change during a run would mix the scores of two checkpoints in its parts.
-        self.stay()
-        if self._loaded is None:
-            self._loaded = super().load(**options)
-            check_corpus(self._loaded)
-        return self._loaded
 
 
 @dataclass
@@ -133,21 +31,22 @@ class PartScorer:
 
     Args:
         metrics: a pickled one stands for the checkpoints as they were where the run began.
-        settings: arguments of `score_dataset`.
+        columns: arguments of `find_columns`.
+        settings: further arguments of `FileRun`.
         types: of all columns of the input.
-        columns: those that the output keeps.
-        output: address of the folder of the parts.
+        output: folder of the parts.
         run: names the run, see `Fragment.part`.
     """
 
     metrics: Metrics
+    columns: Mapping[str, Any]
     settings: Mapping[str, Any]
     types: pa.Schema
-    columns: Sequence[str]
-    output: str
+    output: Path
     run: str
 
     def __post_init__(self) -> None:
+        # Files of a checkpoint that change during a run would mix the scores of two checkpoints in its parts.
         self.metrics = LoadedOnce(self.metrics)
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
@@ -164,50 +63,125 @@ class PartScorer:
         """
         part = fragment.part(self.run)
         try:
-            summary = asdict(self._make(fragment, part))
+            return {"part": part, "summary": self._make(fragment, self.output / part).to_json()}
         except DataError as error:
             return {"part": part, "problem": str(error)}
-        except OSError as error:  # an OutputError, or no room on this disk for a copy
-            message = str(error) if isinstance(error, OutputError) else f"cannot write {part}: {error}"
-            return {"unwritten": f"{message} (on {platform.node()})"}
+        except OutputError as error:
+            return {"unwritten": f"{error} (on {platform.node()})"}
         except CapRewardError as error:
             return {"fatal": str(error)}
-        return {"part": part, "summary": {**summary, "output": part}}
 
-    def _make(self, fragment: Fragment, part: str) -> ScoringSummary:
-        folder = OutputFolder(self.output)
-        with tempfile.TemporaryDirectory() as scratch:
-            source = fragment.open(Path(scratch), self.types, self.columns)
-            strange = {*source.columns} - {*self.types.names}
-            if strange:
-                raise DataError(
-                    f"{fragment.path}: column {min(strange)!r} is not in the rows that were looked at first, of which "
-                    "the output has its columns: add a row that has it to the first file, or leave it out of the data"
-                )
-            if not folder.is_store:
-                return self._score(source, Path(folder.path, part), Path(folder.path, RECORDS))
-            folder.fetch(part, Path(scratch))
-            summary = self._score(source, Path(scratch, part), Path(scratch))
-            if not summary.already_done:
-                folder.store(part, Path(scratch))
-            return summary
-
-    def _score(self, source: Source, path: Path, records: Path) -> ScoringSummary:
+    def _make(self, fragment: Fragment, path: Path) -> ScoringSummary:
         """Has the local file run make a part, or tell that it is there already."""
         import pyarrow as pa
 
-        settings: dict[str, Any] = {**self.settings, "records": records}
-        settings["image_root"] = settings["image_root"] or source.folder  # and never the working folder of a worker
         is_there = path.exists()
         try:
             if is_there:
                 with suppress(OutputError):
-                    return score_dataset(source, self.metrics, path, **settings)  # type: ignore[arg-type]
+                    return self._score(fragment, path, overwrite=False)
             # A part that is refused is of other rows or pictures, or damaged; it is made anew. Its metric and settings
             # are those of this run, since its name says so.
-            return score_dataset(source, self.metrics, path, overwrite=is_there, **settings)  # type: ignore[arg-type]
+            return self._score(fragment, path, overwrite=is_there)
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
             raise DataError(
-                f"{source.name}: a value does not fit the types of the rows that were looked at first ({error}): "
-                "leave its column out with --columns (columns=), or convert the data to Parquet"
+                f"{fragment.name}: a value does not fit the types of the rows that were looked at first ({error}): "
+                "convert the data to Parquet, or leave its column out of them"
             ) from error
+
+    def _score(self, fragment: Fragment, path: Path, *, overwrite: bool) -> ScoringSummary:
+        source = fragment.open(self.types)
+        # Paths never start at the working folder of a worker.
+        root = self.settings["image_root"] or source.folder
+        settings = {**self.settings, "image_root": root, "records": path.parent / RECORDS}
+        run = FileRun(source, self.metrics, path, dict(self.columns), Selection(), **settings)
+        return run(overwrite=overwrite, progress=False)
+
+
+def records_of(
+    scorer: PartScorer,
+    missing: Sequence[Fragment],
+    *,
+    address: str | None,
+    workers: int | None,
+    cpus: float,
+    gpus: float,
+) -> Generator[dict[str, Any], None, None]:
+    """What `PartScorer.record` gives of each fragment, in the order in which they are done.
+
+    Args:
+        scorer: copied into each actor.
+        missing: the fragments.
+        address, workers, cpus, gpus: see `score_files`.
+
+    Raises:
+        ConfigError: the cluster cannot be reached, or has no room.
+        WorkerError: it failed.
+    """
+    if workers == 0:
+        yield from map(scorer.record, missing)
+        return
+    import ray
+
+    fields = (scorer.metrics, scorer.columns, scorer.settings, scorer.types, scorer.output, scorer.run)
+    lines = [{"fragment": json.dumps(asdict(fragment))} for fragment in missing]
+    with _cluster(address) as resources:
+        size = min(_room(resources, workers, cpus, gpus), len(missing))
+        ray.data.DataContext.get_current().enable_progress_bars = False
+        logging.getLogger("ray.data").setLevel(logging.ERROR)
+        # One block a fragment: Ray then hands fragments to actors one by one, and repeats those of an actor that died.
+        records = ray.data.from_items(lines, override_num_blocks=len(missing)).map_batches(
+            PartScorer,
+            fn_constructor_args=fields,
+            batch_size=1,
+            batch_format="numpy",
+            compute=ray.data.ActorPoolStrategy(size=size),
+            num_cpus=cpus,
+            num_gpus=gpus or None,
+        )
+        try:
+            for row in records.iter_rows():
+                yield json.loads(row["record"])
+        except ray.exceptions.RayError as error:
+            cause = getattr(error, "cause", None) or error
+            raise WorkerError(
+                f"the Ray cluster failed ({type(cause).__name__}: {first_line(cause):.300}). The parts that are done "
+                "stay; run the same again"
+            ) from error
+
+
+@contextmanager
+def _cluster(address: str | None) -> Iterator[dict[str, float]]:
+    """Resources of a cluster; one that is started or connected to here is left at the end."""
+    import ray
+
+    if address is None and ray.is_initialized():
+        yield ray.cluster_resources()
+        return
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # its notes on stderr; errors are raised
+    if address is None and "RAY_ADDRESS" not in os.environ:  # where Ray looks by itself
+        address = "local"
+    options = {"include_dashboard": False} if address == "local" else {}
+    try:
+        ray.init(address, logging_level="ERROR", log_to_driver=False, **options)
+    except Exception as error:  # Ray raises plain exceptions, as when a busy machine takes too long to start it
+        raise ConfigError(f"no Ray cluster can be reached at {address}: {error}"[:500]) from error
+    # The driver may live on, as in a notebook: a cluster of this run alone is not left behind.
+    try:
+        yield ray.cluster_resources()
+    finally:
+        ray.shutdown()
+
+
+def _room(resources: Mapping[str, float], workers: int | None, cpus: float, gpus: float) -> int:
+    """How many workers there are; Ray would wait forever for resources that do not come."""
+    room = int(resources.get("CPU", 0) / cpus + 1e-6)
+    if gpus:
+        room = min(room, int(resources.get("GPU", 0) / gpus + 1e-6))
+    if room < (workers or 1):
+        raise ConfigError(
+            f"{workers or 1} workers of {cpus:g} CPUs and {gpus:g} GPUs do not fit into the cluster, which has "
+            f"{resources.get('CPU', 0):g} CPUs and {resources.get('GPU', 0):g} GPUs: there is room for --workers {room}"
+        )
+    return workers or room

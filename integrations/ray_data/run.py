@@ -5,41 +5,28 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
+import shutil
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from integrations.ray_data.cluster import records_of
 from integrations.ray_data.fragments import Fragment, find_files, sample_types, split_parquet
-from integrations.ray_data.parts import OutputFolder, part_of, summary_of
-from reward.data.samples import find_column
+from integrations.ray_data.parts import RECORDS, PartScorer, records_of
 from reward.errors import ConfigError, DataError, OutputError
 from reward.metrics.base import Scorer
 from reward.optional import require
 from reward.registry import MetricSource
 from reward.scoring import ScoringSummary
 from reward.scoring.batch_scorer import check_corpus
-from reward.scoring.progress import progress_bar
-from reward.scoring.readers import is_remote_path
-from reward.scoring.runs import OtherRunError, ScoringInterrupted
+from reward.scoring.readers import refuse_address_of_data
+from reward.scoring.runs import OtherRunError, ScoringInterrupted, progress_bar
 from reward.scoring.several import Metrics
 from reward.scoring.summary import SummaryBuilder
 
-if TYPE_CHECKING:
-    pass
-
-# Arguments of `score_dataset` that change the output and are no options of a metric.
-_SETTINGS = (
-    "candidate_column",
-    "image_column",
-    "references_column",
-    "context_columns",
-    "prefix",
-    "strip_thinking",
-    "drop_images",
-)
+_PART = re.compile(r"(part-.*-[0-9a-f]{12}-[0-9a-f]{12}\.parquet)(\..+)?")
 _HOPELESS = 16  # fragments, none of which can be scored: a column is misspelled, or the like
 
 
@@ -50,9 +37,15 @@ def score_files(
     *,
     source: str | os.PathLike[str] = "embedded",
     weights: Mapping[str, float] | None = None,
+    candidate_column: str | None = None,
+    image_column: str | None = None,
+    references_column: str | None = None,
+    context_columns: Mapping[str, str] | None = None,
     image_root: str | os.PathLike[str] | None = None,
+    prefix: str = "",
+    strip_thinking: bool = False,
+    drop_images: bool = False,
     batch_size: int | None = None,
-    columns: Sequence[str] | None = None,
     workers: int | None = None,
     cpus: float = 1,
     gpus: float = 0,
@@ -60,126 +53,120 @@ def score_files(
     part_rows: int = 50_000,
     overwrite: bool = False,
     progress: bool = False,
-    **settings: Any,
+    **options: Any,
 ) -> ScoringSummary:
     """Scores the rows of many files on a Ray cluster and writes a folder of Parquet parts, each row in it once.
 
-    Each fragment of the input (row groups of Parquet, a file of JSON lines, a WebDataset tar) is given to
-    `reward.scoring.score_dataset`, which scores it on one machine into one part. After the death of a worker Ray starts
-    another; after the death of this process the same call goes on with what is missing. If files were added, changed
-    or removed since, only their parts are made or removed. `_records` in the output holds the summaries of the parts,
-    and what is not finished.
+    Each fragment of the input (row groups of Parquet, a file of JSON lines, a WebDataset tar) is scored on one machine
+    into one part, as `reward.scoring.score_dataset` does. After the death of a worker Ray starts another; after the
+    death of this process the same call goes on with what is missing. If files were added, changed or removed since,
+    only their parts are made or removed. `_records` in the output holds the summaries of the parts, and what is not
+    finished.
 
     Args:
-        data: files, folders or patterns, see `fragments.find_files`; in a tar, rows as `TarSource` reads them.
+        data: files, folders or patterns that all workers see, see `fragments.find_files`; in a tar, rows as `TarSource`
+            reads them.
         scorer, source, weights, batch_size: as for `score_dataset`; a scorer that is no name must be picklable.
-        output: folder or address of the parts.
-        image_root: where relative image paths start, a folder that all workers see; None is the folder of each file.
-            Images in an object store must be inside the files: nothing is downloaded one by one.
-        columns: columns of the input to keep; None keeps all. Of Parquet, others are not read.
+        output: folder of the parts, which all workers see.
+        candidate_column, image_column, references_column, context_columns, prefix, strip_thinking, drop_images: as for
+            `score_dataset`.
+        image_root: where relative image paths start; None is the folder of each file.
         workers: actors; None is as many as the cluster has room for. 0 scores in this process, without Ray.
         cpus, gpus: of an actor; part of a GPU, such as 0.25, has four actors share it.
         address: of a running cluster, or "auto"; None starts one on this machine for the time of the run, or uses the
             one that this process is connected to.
-        part_rows: row groups are taken together until they have as many rows; a file in a store is one part.
+        part_rows: row groups are taken together until they have as many rows.
         overwrite: discard the parts of another run.
         progress: show a progress bar.
-        settings: columns by role, `prefix`, `strip_thinking` and options of the metric, as for `score_dataset`.
+        options: of the metric, as for `score_dataset`.
 
     Returns:
         Counts, errors and distributions over all rows.
 
     Raises:
-        DataError: the input cannot be read; if it is some files only, the others have been scored.
+        DataError: the input cannot be read; if it is some files only, the others have been scored. Or data or output
+            are at an address such as s3://.
         OutputError: the folder belongs to another run, cannot be written, or lacks rows at the end.
         ConfigError: the cluster has no room for the actors, or a worker cannot load the metrics.
         WorkerError: the cluster failed.
     """
     if workers != 0:
         require("ray.data", extra="ray", purpose="scoring with --engine ray")
-    for name, value, least in (("workers", 1 if workers is None else workers, 0), ("part_rows", part_rows, 1)):
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise ConfigError(f"{name} must be a whole number of at least {least}, got {value!r}")
-    if not cpus > 0 or not gpus >= 0:
-        raise ConfigError(f"cpus must be above 0 and gpus at least 0, got {cpus!r} and {gpus!r}")
-    # The command line names all settings and a script only some: what is false is left out, so both are one run.
-    file_settings = {name: settings[name] for name in _SETTINGS if settings.get(name)}
-    options = {name: value for name, value in settings.items() if name not in _SETTINGS}
+    if part_rows < 1 or not cpus > 0 or not gpus >= 0:
+        raise ConfigError(
+            f"part_rows must be at least 1, cpus above 0 and gpus at least 0, got {part_rows!r}, {cpus!r} and {gpus!r}"
+        )
+    refuse_address_of_data(output)
+    start = time.perf_counter()
+    folder = Path(os.path.abspath(output))
+    written = _written_files(Path(output))
     metrics = Metrics.of(scorer, source, weights=weights, **options)
     if metrics.knows_aspects:  # else only the checkpoint does
         check_corpus(metrics)
-    start = time.perf_counter()
-    folder = OutputFolder(os.fspath(output))
-    names = folder.names()
     files = find_files(data)
     for file in files:
-        if file.path.startswith(folder.path.rstrip("/") + "/"):
-            raise OutputError(f"output {folder.address} holds the input {file.path}; choose another folder")
+        if folder in Path(file.path).parents:
+            raise OutputError(f"output {folder} holds the input {file.path}; choose another folder")
     if files[0].kind == "parquet":
         inputs, types = split_parquet(files, part_rows)
     else:
         inputs, types = files, sample_types(files)
-    columns = types.names if columns is None else list(columns)
-    for name in columns:
-        find_column("column", types.names, name, option="--columns")
-    identity = [metrics.identity, file_settings, image_root, part_rows, types.to_string(), columns]
+    columns: dict[str, Any] = {"candidate": candidate_column, "image": image_column, "references": references_column}
+    columns |= {"context": context_columns, "strip_thinking": strip_thinking}
+    settings = {"image_root": image_root, "prefix": prefix, "drop_images": drop_images}
+    identity = [metrics.identity, columns, settings, part_rows, types.to_string()]
     run = hashlib.sha256(json.dumps(identity, sort_keys=True, default=str).encode()).hexdigest()[:12]
     # All that is checked before a worker starts is checked here; nothing has been written or removed so far.
     fragments = {fragment.part(run): fragment for fragment in inputs}
-    parts: dict[str, str] = {}  # {name of a file: the part that it belongs to}
-    for name in names:
-        part = part_of(name)
-        if part is not None:
-            parts[name] = part
-    if not overwrite and not all(part.endswith(f"-{run}.parquet") for part in parts.values()):
-        raise OtherRunError(
-            f"{folder.address} holds a run that differs from this one in its metric, checkpoint, settings or "
-            "columns. Start afresh with --overwrite (overwrite=True), or choose another output."
-        )
-    folder.remove(name for name, part in parts.items() if overwrite or part not in fragments)
-    summaries = {} if overwrite else _summaries_of_stored(folder, names, fragments)
-    missing = [fragment for part, fragment in fragments.items() if part not in summaries]
-    if missing:
-        folder.check_store()
-        job_settings = {**file_settings, "image_root": image_root, "batch_size": batch_size}
-        job = (metrics, job_settings, types, columns, folder.address, run)
-        made = records_of(job, missing, address=address, workers=workers, cpus=cpus, gpus=gpus)
-        _score(folder, fragments, summaries, made, progress)
+    for path, part in written.items():
+        if not overwrite and not part.endswith(f"-{run}.parquet"):
+            raise OtherRunError(
+                f"{folder} holds {path.name} of a run that differs from this one in its metric, checkpoint, settings "
+                "or columns. Start afresh with --overwrite (overwrite=True), or choose another output."
+            )
+    # A part that stays is looked at by who would make it: its file or its pictures may be others than its name says.
+    for path, part in written.items():
+        if overwrite or part not in fragments:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    parts = PartScorer(metrics, columns, {**settings, "batch_size": batch_size}, types, folder, run)
+    records = records_of(parts, inputs, address=address, workers=workers, cpus=cpus, gpus=gpus)
+    summaries = _score(folder, fragments, records, progress)
     return _sum_up(folder, fragments, summaries, checkpoints=metrics.checkpoints, seconds=time.perf_counter() - start)
 
 
-def _summaries_of_stored(
-    folder: OutputFolder, names: Sequence[str], fragments: Mapping[str, Fragment]
-) -> dict[str, ScoringSummary]:
-    """{part: its summary} of what was made of files in a store.
+def _written_files(folder: Path) -> dict[Path, str]:
+    """{file or folder in the output folder: the part that it belongs to}.
 
-    Its part is named by the store's version of the file, so the file is not fetched to look at its content, as that of
-    one on this disk is looked at. The summary is written after the part.
+    Raises:
+        OutputError: it is no folder, or holds Parquet files of others, which would be read as if they were parts.
     """
-    summaries = {}
-    for part, fragment in fragments.items():
-        if {part, summary_of(part)} <= {*names} and is_remote_path(fragment.path):
-            summary = ScoringSummary.from_json(folder.summary(part), Path(part))
-            summary.already_done = True
-            summaries[part] = summary
-    return summaries
+    if folder.suffix in (".jsonl", ".json", ".csv", ".tsv", ".parquet") or folder.is_file():
+        raise OutputError(f"output {folder} must be a folder: Ray writes Parquet parts into it")
+    files: dict[Path, str] = {}
+    for path in [*folder.glob("*"), *folder.glob(f"{RECORDS}/*")]:
+        part = _PART.fullmatch(path.name)
+        if part is not None:
+            files[path] = part[1]
+        elif path.suffix == ".parquet":
+            raise OutputError(f"output {folder} holds {path.name}, which is no part of a run; choose another folder")
+    return files
 
 
 def _score(
-    folder: OutputFolder,
+    folder: Path,
     fragments: Mapping[str, Fragment],
-    summaries: dict[str, ScoringSummary],
-    made: Generator[dict[str, Any], None, None],
+    records: Generator[dict[str, Any], None, None],
     progress: bool,
-) -> None:
-    """Adds the summaries of the missing parts as they are made, and checks that the parts are all there."""
+) -> dict[str, ScoringSummary]:
+    """{part: its summary}, as they are made; all of them are there at the end."""
+    summaries: dict[str, ScoringSummary] = {}
     sizes = [fragment.rows for fragment in fragments.values()]
     total = None if None in sizes else sum(filter(None, sizes))
-    rows = sum(summary.rows for summary in summaries.values())
+    rows = 0
     problems: list[str] = []
     try:
-        with progress_bar(progress, done=rows, total=total) as advance, closing(made):
-            for record in made:
+        with progress_bar(progress, done=0, total=total) as advance, closing(records):
+            for record in records:
                 if "fatal" in record:
                     raise ConfigError(f"a worker cannot score: {record['fatal']}")
                 if "unwritten" in record:
@@ -194,20 +181,20 @@ def _score(
                 rows += summary.rows
                 advance(summary.rows, sum(summary.errors.values()))
     except KeyboardInterrupt as stop:
-        raise ScoringInterrupted(rows + getattr(stop, "rows", 0), Path(folder.address)) from None
+        raise ScoringInterrupted(rows + getattr(stop, "rows", 0), folder) from None
     if problems:
         raise DataError(
             f"{len(problems)} of {len(fragments)} fragments could not be scored; what is done stays, and the same "
             f"again tries only the others. The first: {problems[0]}"
         )
-    names = folder.names()
     for part, fragment in fragments.items():
-        if part not in names or fragment.rows not in (None, summaries[part].rows):
-            raise OutputError(f"{folder.address}/{part} is not as it was written; run the same again")
+        if not (folder / part).is_file() or fragment.rows not in (None, summaries[part].rows):
+            raise OutputError(f"{folder / part} is not as it was written; run the same again")
+    return summaries
 
 
 def _sum_up(
-    folder: OutputFolder, fragments: Mapping[str, Fragment], summaries: Mapping[str, ScoringSummary], **facts: Any
+    folder: Path, fragments: Mapping[str, Fragment], summaries: Mapping[str, ScoringSummary], **facts: Any
 ) -> ScoringSummary:
     builder = SummaryBuilder()
     new_rows = images = 0
@@ -218,7 +205,7 @@ def _sum_up(
             new_rows += summary.new_rows
             images += summary.images_decoded
     return builder.summary(
-        Path(folder.address),
+        folder,
         already_done=not new_rows,
         new_rows=new_rows,
         resumed_rows=builder.counts["rows"] - new_rows,

@@ -3,8 +3,8 @@
 from integrations.trl.log import readable_log
 from integrations.trl.monitor import RewardMonitor
 from integrations.trl.policy import ResumeWeights, load_policy
-from integrations.trl.preferences import make_preference_dataset
-from integrations.trl.prompts import make_prompt_dataset
+from integrations.trl.preference_dataset import make_preference_dataset
+from integrations.trl.prompt_dataset import make_prompt_dataset
 from reward.training.trainer import last_checkpoint
 
 __all__ = [

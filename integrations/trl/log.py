@@ -5,10 +5,17 @@ from __future__ import annotations
 import math
 import textwrap
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
 from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback
+
+from reward.data.chats import completion_text
 
 _WIDTH = 80
 _NO_BREAK = "\N{NO-BREAK SPACE}"  # until lines are broken
@@ -30,8 +37,11 @@ def readable_log(trainer: Trainer) -> None:
 
     They have the rewards with their aspects, the length of the captions, and loss, KL, entropy and the like, but no
     clip ratios; shares of rows, such as those not scored, where they are not 0. transformers' progress bar stays, and
-    `trainer.state.log_history` and reports to wandb keep all figures. From this call on, the process shows no
-    FutureWarning about `gradient_checkpointing`, which TRL 1.16 causes.
+    `trainer.state.log_history` and reports to wandb keep all figures.
+
+    From this call on, trainers of this process that have `log_completions=True` print captions beside their rewards, in
+    place of a table whose columns leave a caption one word a line, and the process shows no FutureWarning about
+    `gradient_checkpointing`, which TRL 1.16 causes.
 
     Args:
         trainer: any trainer of TRL or transformers, before `train()`.
@@ -44,9 +54,34 @@ def readable_log(trainer: Trainer) -> None:
           length 36.8 tokens (12 to 65), 0 % cut; loss -0.0012, entropy 0.704
     """
     warnings.filterwarnings("ignore", message=r"`\w*gradient_checkpointing\w*` is deprecated", category=FutureWarning)
+    # TRL's trainers call this function by the name under which their module has imported it.
+    for kind in type(trainer).__mro__:
+        module = getattr(vars(kind).get("log"), "__globals__", {})
+        if "print_prompt_completions_sample" in module:
+            module["print_prompt_completions_sample"] = _print_captions
     for printing in (PrinterCallback, ProgressCallback):
         trainer.remove_callback(printing)
     trainer.add_callback(_Lines() if trainer.args.disable_tqdm else _LinesAndBar())
+
+
+def _print_captions(
+    prompts: Sequence[Any],
+    completions: Sequence[Any],
+    rewards: Mapping[str, Sequence[float]],
+    advantages: Any,
+    step: int,
+    num_samples: int | None = None,
+    extra: Any = None,
+) -> None:
+    """Prints the first captions of a step beside their rewards; called as TRL's `print_prompt_completions_sample`."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    for row, completion in enumerate(islice(completions, num_samples)):
+        numbers = [f"{name} {_number(values[row])}" for name, values in rewards.items()]
+        table.add_row(Text("\n".join(numbers)), Text(completion_text(completion).strip()))
+    console = Console()
+    console.print(Text(f"captions of step {step}:"))
+    console.print(Padding(table, (0, 0, 0, 4)))
 
 
 class _Lines(TrainerCallback):

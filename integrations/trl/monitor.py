@@ -7,7 +7,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -15,7 +15,6 @@ import torch
 from accelerate.utils import gather_object
 from transformers import Trainer, TrainerCallback
 
-from integrations.trl.evaluation_sets import NamesOfSets, check_best_metric
 from integrations.trl.parting import Parting, Values, is_scarce, judge
 from reward.data.chats import completion_text
 from reward.data.images import image_key
@@ -26,7 +25,7 @@ from reward.rewards.rating import function_name, is_asynchronous
 logger = logging.getLogger(__name__)
 
 _EXAMPLES = 3  # captions of a warning
-Rows: TypeAlias = "dict[str, dict[str, Any]]"  # {image: its row}, see `RewardMonitor.history`
+CheckRows: TypeAlias = "dict[str, dict[str, Any]]"  # {image: its row}, see `RewardMonitor.history`
 
 
 class RewardMonitor(TrainerCallback):
@@ -38,11 +37,10 @@ class RewardMonitor(TrainerCallback):
     from check to check, by the rule of `integrations.trl.parting.judge`.
 
     The trainer logs the means of an evaluation by itself, the second measure's as `eval_rewards/<name>/mean`, which
-    `metric_for_best_model` can name; a check at which few images had a value is not taken for the best. Of several data
-    sets, `{"near": ..., "far": ...}`, each has its own figures, such as `eval_near_rewards/<name>/mean`, and the images
-    of all are compared together. The monitor logs, under `monitor/`, how far the second measure is below its best
-    check, with a 95 % interval over images (`fall`, `fall_low`, `fall_high`), on how many images both were compared
-    (`images`), that check's step (`best_step`), and 1 if the two have parted, else 0 (`parted`).
+    `metric_for_best_model` can name; a check at which few images had a value is not taken for the best. The monitor
+    logs, under `monitor/`, how far the second measure is below its best check, with a 95 % interval over images
+    (`fall`, `fall_low`, `fall_high`), on how many images both were compared (`images`), that check's step
+    (`best_step`), and 1 if the two have parted, else 0 (`parted`).
 
     A warning comes once, with the captions that part most, then and now. A second measure that takes the reward with it
     has not parted: the training is unstable, and the reward shows it. One that fails after it has worked, such as a
@@ -96,9 +94,6 @@ class RewardMonitor(TrainerCallback):
         trainer.reward_func_names[:] = [*self.names, self.second]
         trainer.reward_processing_classes.append(None)
         trainer.reward_weights = torch.tensor([*self.weights, 0.0])
-        if isinstance(trainer.eval_dataset, dict):
-            # In front of the callbacks that report to wandb and the like, which are to see the new names.
-            trainer.callback_handler.callbacks.insert(0, NamesOfSets(list(trainer.eval_dataset)))
 
     def _begin_evaluation(self) -> None:
         """Empties what this process has gathered: (image, caption) of each row, and the values of each measure."""
@@ -127,7 +122,9 @@ class RewardMonitor(TrainerCallback):
             self._record(column, values)
             return values
 
-        return call_later if is_asynchronous(function) else call
+        recorded: Any = call_later if is_asynchronous(function) else call
+        recorded.reward = function  # by which rewards find each other
+        return recorded
 
     def _second(self, completions: Sequence[Any], **columns: Any) -> Sequence[float | None]:
         """The second measure as a reward function of the trainer: it answers in evaluations only."""
@@ -177,14 +174,8 @@ class RewardMonitor(TrainerCallback):
         failed_calls = sum(gather_object([self.failed_calls]))
         self._begin_evaluation()
         self._protect_best_model(args, metrics, rows)
-        # Of several data sets each has an evaluation of its own, and all of a step are one check.
-        if self.history and self.history[-1]["step"] == state.global_step:
-            rows = self.history.pop()["rows"] | rows
         check: dict[str, Any] = {"step": state.global_step, "rows": rows, "figures": {}}
         self.history.append(check)
-        if self._more_sets_follow(metrics):
-            return
-
         rewards = self._values_of_checks("reward")
         seconds = self._values_of_checks("second")
         self._check_values(self.optimised, rewards)
@@ -201,14 +192,6 @@ class RewardMonitor(TrainerCallback):
         if verdict.parted and self.on_parting == "stop":
             control.should_training_stop = True
 
-    def _more_sets_follow(self, metrics: Mapping[str, Any]) -> bool:
-        """Whether these figures are of one of several data sets, and not of the last."""
-        sets = self.trainer.eval_dataset
-        if not isinstance(sets, dict):
-            return False
-        *others, _ = sets
-        return any(f"eval_{name}_runtime" in metrics for name in others)
-
     def _check_values(self, name: str, values: Sequence[Values]) -> None:
         """Raises if a measure has no value at the first check, and says once if few images have one at another."""
         count = len(values[-1])
@@ -222,7 +205,7 @@ class RewardMonitor(TrainerCallback):
                 "too few to compare with other checks; the training goes on"
             )
 
-    def _protect_best_model(self, args: Any, metrics: dict[str, Any], rows: Rows) -> None:
+    def _protect_best_model(self, args: Any, metrics: dict[str, Any], rows: CheckRows) -> None:
         """Gives the figure by which the trainer chooses its best policy the worst value if it is of too few images.
 
         It is a mean over the images that have a value, and over the one that is easiest it may be the highest of all.
@@ -230,7 +213,7 @@ class RewardMonitor(TrainerCallback):
         metric = str(args.metric_for_best_model)
         if not metric.startswith("eval_"):
             metric = f"eval_{metric}"
-        if metric not in metrics:  # of another data set, or not asked for
+        if metric not in metrics:  # nothing was asked for
             return
 
         # Of a figure that is no reward's mean, such as the loss, those images count that have a reward.
@@ -238,8 +221,7 @@ class RewardMonitor(TrainerCallback):
         images_of_checks = []
         for rows_of_check in [*(check["rows"] for check in self.history), rows]:
             images = []
-            for image in rows_of_check.keys() & rows.keys():  # others are of another data set
-                row = rows_of_check[image]
+            for image, row in rows_of_check.items():
                 values = {**row["rewards"], self.second: row["second"]}
                 if values.get(name, row["reward"]) is not None:
                     images.append(image)
@@ -247,7 +229,7 @@ class RewardMonitor(TrainerCallback):
         if is_scarce(images_of_checks[-1], images_of_checks):
             metrics[metric] = -math.inf if args.greater_is_better else math.inf
 
-    def _rows(self, gathered: Sequence[tuple[Any, ...]]) -> Rows:
+    def _rows(self, gathered: Sequence[tuple[Any, ...]]) -> CheckRows:
         """{image: its row}; of several captions of an image, the first, and the means of their rewards."""
         captions: dict[str, str] = {}
         values_of_image: dict[str, list[list[float | None]]] = {}
@@ -337,7 +319,8 @@ def _check(trainer: Any, second: Callable[..., Any]) -> None:
         )
     if trainer.eval_dataset is trainer.train_dataset:
         raise ConfigError("eval_dataset is the train_dataset: pass images that are not trained on")
-    check_best_metric(trainer)
+    if isinstance(trainer.eval_dataset, dict):
+        raise ConfigError("the monitor watches one set of images: give datasets.concatenate_datasets([...])")
     second_name = function_name(second)
     for reward, name in zip(trainer.reward_funcs, trainer.reward_func_names, strict=True):
         if isinstance(reward, torch.nn.Module):

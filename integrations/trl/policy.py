@@ -57,6 +57,8 @@ def load_policy(
         >>> type(model).__name__
         'LlavaForConditionalGeneration'
     """
+    if "peft_config" in options:
+        raise ConfigError("the trainer makes adapters: give it peft_config, as in GRPOTrainer(..., peft_config=...)")
     folder = resolve_checkpoint(checkpoint, metric="captioner" if checkpoint == "embedded" else "policy")
     options["dtype"] = dtype
     if (folder / _ADAPTER_FILE).is_file():

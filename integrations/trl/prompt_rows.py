@@ -32,7 +32,6 @@ class PromptRows:
         image, references: the columns of images and of references; the latter may be None.
         read_prompt: gives the messages of a row that has the columns `prompt_needs`.
         prompt_needs: names of columns.
-        check_images: whether images are decoded to find broken ones.
     """
 
     new_names: dict[str, str]
@@ -40,7 +39,6 @@ class PromptRows:
     references: str | None
     read_prompt: Callable[[Mapping[str, Any]], list[dict[str, Any]]]
     prompt_needs: list[str]
-    check_images: bool
     _warned: set[str] = field(default_factory=set)
 
     def shape_stored(self, dataset: Dataset) -> Dataset:
@@ -133,8 +131,6 @@ class PromptRows:
         images = _images_of(cell)
         if not images or any(map(_is_missing, images)):
             return _NO_IMAGE
-        if not self.check_images:
-            return None
         for image in images:
             if not isinstance(image, (str, bytes, dict, Image.Image)):
                 continue  # a number, say, which is no broken image: it is refused

@@ -120,7 +120,7 @@ class Command(_Helpful, TyperCommand):
         """See click; of a command with many options those that are used most, without `--all`."""
         # Hidden here and not in the declaration, so that the pages of the documentation have all options.
         shows_all = not self.common or ctx.meta.get(_ALL, False)
-        for option in self._options():
+        for option in self._options():  # `self.common` holds long names
             option.hidden = not shows_all and self.common.isdisjoint(option.opts)
         text = super().get_help(ctx)
         hidden = sum(option.hidden for option in self._options())
@@ -157,6 +157,7 @@ class Command(_Helpful, TyperCommand):
 
     def _in_place_of_argument(self, word: str) -> str:
         """What to write in place of a word too many."""
+        # A file is what the shell made of a pattern; another word is likely a metric without its -m.
         if Path(word).exists():
             return f"It reads one; quote a pattern, so that the shell leaves it as it is: '*{Path(word).suffix}'"
         if any("--metric" in option.opts for option in self._options()):
@@ -166,6 +167,9 @@ class Command(_Helpful, TyperCommand):
 
 class _Commands(Mapping[str, Any]):
     """{name: click command}, of which one is imported when it is looked up."""
+
+    # Click asks its dict of commands for one name to run it, and for all of them only for `capreward --help`. So a
+    # command loads neither the modules of the others nor what these import at their top.
 
     def __init__(self) -> None:
         self._places = dict(COMMANDS)
@@ -243,16 +247,20 @@ def _with_groups(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(**values: Any) -> None:
+        # Typer hands over the fields by their names; two groups of a command must not have a field in common.
         for name, (group, options) in groups.items():
             values[name] = group(**{option: values.pop(option) for option in options})
         command(**values)
 
+    # What typer reads: it goes by the signature, and takes the types from the annotations.
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
 
 
 def _refuse_repetitions(command: TyperCommand, args: Sequence[str]) -> None:
+    """Refuses two values of an option that takes one: which of them was meant, nobody knows."""
+    # From the words of the line, because click's parser keeps the last value alone.
     for option in command.params:
         if not isinstance(option, TyperOption) or option.multiple or option.is_flag:
             continue

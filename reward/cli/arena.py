@@ -110,18 +110,17 @@ def arena(
     both orders agree; otherwise it is a tie. After Ctrl-C or a kill, run the same command again to continue; no
     question is asked twice.
 
-    CapArena-Auto (1,200 questions a model; --one-order, as in the published leaderboard, asks 600):
+    CapArena-Auto (1,200 questions a model; --one-order, as in the published leaderboard, asks 600), whose benchmark and
+    images come from its authors (github.com/njucckevin/CapArena):
 
     ```
     capreward arena mine.json --auto caparena_auto_600.json --one-order \\
         --images all_images \\
         --judge https://api.openai.com/v1#gpt-4o-2024-08-06 -o mine.battles.json
     capreward arena mine.battles.json --ranking caparena
-    capreward arena --leaderboard mine=scores.json --ranking caparena
     ```
 
-    The benchmark and its images come from its authors: see the readme of github.com/njucckevin/CapArena. Compare scores
-    only if they come from one judge, one prompt and the same number of orders.
+    Compare scores only if they come from one judge, one prompt and the same number of orders.
     """
     from reward.metaeval.arena import all_voters, rate_arena, read_ranking
     from reward.report.arena import arena_report, ranking_report
@@ -144,7 +143,7 @@ def arena(
     if annotator is not None and annotator.resolve() in [Path(path).resolve() for path in battles]:
         raise typer.BadParameter("is the file of the first annotator itself", param_hint="--annotator")
     metrics = options.read_metrics(metric or [], settings)
-    if images is None:
+    if images is None:  # NAME=FILE is a model's captions
         first = Path(battles[0].rpartition("=")[2])
         images = first if first.is_dir() else first.parent
     entries, unanswered = judging.read(battles, images, seed, figures)

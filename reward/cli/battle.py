@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from reward.cli import options, terminal
-from reward.cli.judges import JudgeSettings, read_settings
 from reward.cli.summaries import print_done, print_usage
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ class JudgingOptions:
             "an OpenAI-compatible server, as in http://localhost:8000/v1#NAME. Its key is read from $OPENAI_API_KEY.",
         ),
     ] = None
-    judge_set: JudgeSettings = None
+    judge_set: options.JudgeSettings = None
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="A .json file: the battles with the judge's verdicts.")
     ] = None
@@ -74,6 +73,7 @@ class JudgingOptions:
         from reward.metaeval.arena.judging import judge_battles
 
         if self.judge is None:
+            # All options of this group but --judge itself, of which none is true unless it was written.
             options.refuse({name: value or None for name, value in vars(self).items()}, "goes with --judge")
             entries = []
             for path in files:
@@ -81,8 +81,9 @@ class JudgingOptions:
             return entries, 0
         if self.output is None:
             raise typer.BadParameter("is missing: where are the verdicts to be kept?", param_hint="--output")
-        battles = self._made(files, seed)
-        judge = load_judge(self.judge, lazily=True, **read_settings(self.judge_set))
+        battles = self._battles(files, seed)
+        # Lazily: what is wrong with the battles, or complete already, is said before a model of gigabytes is loaded.
+        judge = load_judge(self.judge, lazily=True, **options.read_settings(self.judge_set))
         pairwise = PairwiseJudge(
             judge,
             reasons=not self.no_reasons,
@@ -104,6 +105,7 @@ class JudgingOptions:
         console = terminal.console(stderr=True)
         if judged.already_done:
             print_done(self.output, "battles and settings", "asked")
+        # The exit code of a run that failed altogether, such as with a wrong key, must not be that of a success.
         if not any("judge" in battle for battle in judged.battles):
             problems = [battle["judge_error"] for battle in judged.battles if "judge_error" in battle]
             console.print(f"error: no battle could be judged; the first: {problems[0]}", style="red")
@@ -115,7 +117,7 @@ class JudgingOptions:
             console.print(f"{line} -> {self.output}", style="green")
         return judged.battles, judged.unanswered
 
-    def _made(self, files: Sequence[str], seed: int) -> list[Battle]:
+    def _battles(self, files: Sequence[str], seed: int) -> list[Battle]:
         """The battles of one file, or of the captions of models."""
         from reward.metaeval.arena.battles import (
             make_auto_battles,

@@ -65,7 +65,7 @@ class RatingOptions(options.InputOptions):
             ratings,
             rating_columns=self.rating_column or (),
             rater_column=self.rater_column,
-            rating_map=parse_map(self.rating_map),
+            rating_map=options.parse_weights(self.rating_map, "--rating-map") or {},
             candidate_column=self.candidate_column,
             image_column=self.image_column,
             references_column=self.references_column,
@@ -76,7 +76,8 @@ class RatingOptions(options.InputOptions):
 
 
 @options.describe(
-    "metric set score-column benchmark data part rating-column images limit no-references device output list json quiet"
+    "metric set score-column benchmark part rating-column images limit no-references device output list json quiet",
+    synonyms={"--data -d": "--benchmark NAME=PATH"},
 )
 def bench(
     selection: BenchmarkOptions,
@@ -89,9 +90,6 @@ def bench(
     ] = None,
     benchmark: Annotated[
         list[str] | None, typer.Option("--benchmark", "-b", help="NAME or NAME=PATH; repeat for several. See --list.")
-    ] = None,
-    data: Annotated[
-        Path | None, typer.Option("--data", "-d", help="File or folder of the benchmark, if there is one --benchmark.")
     ] = None,
     metric: options.Metrics = None,
     settings: options.Settings = None,
@@ -132,7 +130,7 @@ def bench(
     capreward bench ratings.csv --metric vela=my/checkpoint --metric length
     capreward bench ratings.csv -m length --rating-column a --rating-column b
     capreward bench --benchmark scenes -m vela -m unigram -m length
-    capreward bench --benchmark flickr8k-expert --data flickr8k.jsonl \\
+    capreward bench --benchmark flickr8k-expert=flickr8k.jsonl \\
         --metric vela=my/checkpoint --score-column fleur
     capreward bench --benchmark flickr8k-expert=flickr8k.jsonl \\
         --benchmark scenes --metric vela --output report
@@ -167,23 +165,21 @@ def bench(
         check_report(output)  # before hours of scoring
     folder = None if output is None or is_file(output) else output / "scores"
     scoring: dict[str, Any] = {"say": say, "folder": folder, **figures.scoring(device)}
-    if benchmark and len(benchmark) == 1 and Path(benchmark[0]).is_file():  # a file in place of a name
-        ratings, benchmark = Path(benchmark[0]), None
-    data = data or ratings
     with terminal.stdout_kept_clean():
         benchmarks: list[tuple[Benchmark, str | None]]
-        if data is not None and not benchmark:
-            benchmarks = [(rating.load(data, selection), str(data))]
+        if ratings is not None:
+            options.refuse({"benchmark": benchmark}, "stands for RATINGS: give one of them")
+            benchmarks = [(rating.load(ratings, selection), str(ratings))]
         else:
             names = ("rating_column", "rater_column", "rating_map")
             options.refuse({name: getattr(rating, name) for name in names}, "is for RATINGS of your own")
-            benchmarks = read_benchmarks(benchmark or [], data, part or [], selection)
+            benchmarks = read_benchmarks(benchmark or [], part or [], selection)
         benchmarks, columns = _add_score_files(benchmarks, score_column or [])
         loaded = [benchmark for benchmark, _ in benchmarks]
-        sources = _metric_sources(metric or [], settings, columns, loaded, figures.no_references, say)
+        metrics = _read_metrics(metric or [], settings, columns, loaded, figures.no_references, say)
         tables = run_bench(
             benchmarks,
-            sources,
+            metrics,
             against=against,
             raters=raters,
             threshold=threshold,
@@ -192,6 +188,7 @@ def bench(
             **scoring,
         )
     _print(tables, selection, figures, output)
+    # After the table, so that one metric that scores nothing does not cost the figures of the others.
     for table in tables:
         for row in table.rows:
             if row.evaluation is None and not row.left_out:
@@ -201,7 +198,7 @@ def bench(
 
 
 def read_benchmarks(
-    names: Sequence[str], data: Path | None, parts: Sequence[str], selection: BenchmarkOptions
+    names: Sequence[str], parts: Sequence[str], selection: BenchmarkOptions
 ) -> list[tuple[Benchmark, str | None]]:
     """Loads the benchmarks that the options name, each with its path.
 
@@ -209,55 +206,27 @@ def read_benchmarks(
         typer.BadParameter: options that do not go together.
         DataError: there is no such benchmark, or its files are not as they should be.
     """
-    from reward.metaeval.benchmarks import benchmark_spec, load_benchmark
+    from reward.metaeval.benchmarks import load_benchmark
 
     if not names:
         raise typer.BadParameter("is missing; `capreward bench --list` shows which there are", param_hint="--benchmark")
     if len(names) > 1:
-        single = {"data": data, "part": parts or None, "images": selection.images}
-        options.refuse(single, "goes with one --benchmark; write NAME=PATH for several")
+        options.refuse({"part": parts or None, "images": selection.images}, "goes with one --benchmark")
     loaded: list[tuple[Benchmark, str | None]] = []
     for text in names:
-        name, equals, path = text.partition("=")
-        benchmark_spec(name)
-        if equals and (data is not None or not path):
-            problem = "gives a path twice" if path else "has no path"
-            raise typer.BadParameter(f"{text!r} {problem}: write NAME=PATH, or --data PATH", param_hint="--benchmark")
-        file = path if equals else data
+        name, _, path = text.partition("=")
         no_parts: list[str | None] = [None]
         for part in parts or no_parts:
             benchmark = load_benchmark(
                 name,
-                file,
+                path or None,
                 part=part,
                 images=selection.images,
                 limit=selection.limit,
                 reference_draws=selection.reference_draws,
             )
-            loaded.append((benchmark, None if file is None else str(file)))
+            loaded.append((benchmark, path or None))
     return loaded
-
-
-def parse_map(text: str | None) -> dict[str, float]:
-    """Reads `poor=1,good=2`.
-
-    Raises:
-        typer.BadParameter: not of that form.
-
-    Example:
-        >>> parse_map("A is slightly better=1, tie=0")
-        {'A is slightly better': 1.0, 'tie': 0.0}
-    """
-    words: dict[str, float] = {}
-    if not text:
-        return words
-    for part in text.split(","):
-        word, equals, number = part.rpartition("=")
-        try:
-            words[word.strip()] = float(number if equals else "")
-        except ValueError:
-            raise typer.BadParameter(f"{part!r} is not of the form WORD=NUMBER", param_hint="--rating-map") from None
-    return words
 
 
 def _add_score_files(
@@ -271,6 +240,7 @@ def _add_score_files(
     names = []
     for text in columns:
         name, _, pattern = text.partition("=")
+        # A column of the data may have the sign = in its name, so that it is looked for first.
         is_column = any(text in benchmark.columns for benchmark, _ in benchmarks)
         files = [Path(path) for path in sorted(glob(pattern))] if pattern else []
         if pattern and not files and not is_column:
@@ -281,26 +251,27 @@ def _add_score_files(
     return benchmarks, names
 
 
-def _metric_sources(
-    metrics: list[str],
+def _read_metrics(
+    texts: list[str],
     settings: list[str] | None,
     columns: list[str],
     benchmarks: list[Benchmark],
     no_references: bool,
     say: Callable[[str], None],
 ) -> list[MetricSource]:
+    """The rows of the table: metrics by name, those of ALL, and columns of scores."""
     from reward.metaeval.bench import default_metrics
     from reward.registry import MetricSource
 
-    named = [text for text in metrics if text.upper() != ALL]
-    sources = options.read_metrics(named, settings)
-    if len(named) < len(metrics) or not (metrics or columns):
+    named = [text for text in texts if text.upper() != ALL]
+    metrics = options.read_metrics(named, settings)
+    if len(named) < len(texts) or not (texts or columns):
         defaults, notes = default_metrics(benchmarks, references=not no_references)
-        sources += defaults
+        metrics += defaults
         for note in notes:
             say(note)
-    sources += [MetricSource(name, is_column=True) for name in columns]
-    return list(dict.fromkeys(sources))
+    metrics += [MetricSource(name, is_column=True) for name in columns]
+    return list(dict.fromkeys(metrics))
 
 
 def _print(

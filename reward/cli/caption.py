@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from reward.cli import options, terminal
-from reward.cli.judges import read_settings
 from reward.cli.summaries import print_done, print_usage
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ def caption(
         typer.Option(
             "--model-set",
             metavar="NAME=VALUE",
-            help="Setting of a server: concurrency, prices (of a million tokens read and written, as in 2.5,10), or "
+            help="Setting of a server: concurrency, prices (of a million tokens read and written, as in [2.5,10]), or "
             "extra_body, JSON for each request. Repeat it for several.",
         ),
     ] = None,
@@ -119,6 +118,7 @@ def caption(
     sources = metrics.sources()
     speed.check_cache()
     scoring = {**vars(device), **vars(speed), "weights": options.parse_weights(weights)}
+    # Before the images are read, so that a wrong address or folder ends the command at once.
     captioner = _captioner(model, model_set, device.device)
     try:
         summary = caption_images(
@@ -133,7 +133,7 @@ def caption(
             progress=not run.quiet,
             **{name: value for name, value in scoring.items() if value is not None},
         )
-    finally:
+    finally:  # what was paid for before a Ctrl-C is said, too
         print_usage([captioner.usage], by="model", quiet=run.quiet)
     _report(summary, quiet=run.quiet)
 
@@ -145,7 +145,7 @@ def _captioner(model: str, settings: list[str] | None, device: str | None) -> Se
         options.refuse({"model_set": settings}, "is for a server: give --model its address")
         return LocalCaptioner(model, device=device)
     address, _, name = model.partition("#")
-    return ServerCaptioner(address, name or None, **read_settings(settings))
+    return ServerCaptioner(address, name or None, **options.read_settings(settings))
 
 
 def _report(summary: CaptioningSummary, *, quiet: bool) -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from reward.cli import options, terminal
-from reward.cli.judges import JudgeSettings, read_settings
 from reward.cli.summaries import print_done, print_usage
 
 if TYPE_CHECKING:
@@ -17,8 +16,7 @@ if TYPE_CHECKING:
 
 
 @options.describe(
-    "output judge judge-set rewrite words retrieve prompt per-band device seed caption-column image-column "
-    "overwrite quiet",
+    "output judge judge-set rewrite words retrieve prompt device seed caption-column image-column overwrite quiet",
     synonyms={"--model": "--judge", "--server": "--judge ADDRESS#NAME"},
 )
 def corrupt(
@@ -45,7 +43,7 @@ def corrupt(
             "ADDRESS#NAME of one behind an OpenAI-compatible server.",
         ),
     ] = None,
-    judge_set: JudgeSettings = None,
+    judge_set: options.JudgeSettings = None,
     rewrite: Annotated[
         str | None,
         typer.Option(
@@ -53,9 +51,7 @@ def corrupt(
             "actant_swap, action, noun_attribute, count and scene_text."
         ),
     ] = None,
-    prompt: Annotated[
-        Path | None, typer.Option(help="YAML file with prompts of your own; default: the one that ships.")
-    ] = None,
+    prompt: options.PromptFile = None,
     words: Annotated[
         str | None,
         typer.Option(
@@ -70,9 +66,6 @@ def corrupt(
         ),
     ] = None,
     spm: Annotated[Path | None, typer.Option(help="BEiT-3's sentencepiece file, beit3.spm.")] = None,
-    per_band: Annotated[
-        int, typer.Option(min=1, help="Most retrieved captions of each band: easy, medium and hard.")
-    ] = 30,
     device: options.Device = None,
     candidate_column: options.CandidateColumn = None,
     seed: Annotated[int, typer.Option(help="Seed of word-level errors and of what is drawn from each band.")] = 0,
@@ -97,6 +90,7 @@ def corrupt(
     """
     from reward.judges.sources import load_judge
 
+    # What goes together is checked before torch and the data are touched.
     if judge is None:
         options.refuse({"rewrite": rewrite, "prompt": prompt, "judge_set": judge_set}, "goes with --judge")
     if retrieve is None:
@@ -105,17 +99,17 @@ def corrupt(
     from reward.training.corruptions.prompts import load_prompts
     from reward.training.corruptions.sampler import WORD_LEVEL
 
-    source = _open(data, columns.split)
-    rewriter = None if judge is None else load_judge(judge, lazily=True, **read_settings(judge_set))
+    reader = _open(data, columns.split)
+    rewriter = None if judge is None else load_judge(judge, lazily=True, **options.read_settings(judge_set))
     try:
-        made = make_corrupted(
-            source,
+        corrupted = make_corrupted(
+            reader,
             output,
             words=WORD_LEVEL if words == "all" else _names(words),
             judge=rewriter,
             rewrites=_names(rewrite) or PAPER_REWRITES,
             prompts=load_prompts(prompt),
-            retriever=None if retrieve is None else _retriever(retrieve, spm, device, per_band),
+            retriever=None if retrieve is None else _retriever(retrieve, spm, device),
             caption_column=candidate_column,
             image_column=columns.image_column,
             image_root=columns.image_root,
@@ -123,9 +117,9 @@ def corrupt(
             overwrite=run.overwrite,
             progress=not run.quiet,
         )
-        if made.already_done:
-            print_done(made.output, "data and settings", "made")
-        _report(made, run.quiet)
+        if corrupted.already_done:
+            print_done(corrupted.output, "data and settings", "made")
+        _report(corrupted, run.quiet)
     finally:
         print_usage([] if rewriter is None else [rewriter.usage], quiet=run.quiet)
 
@@ -144,7 +138,7 @@ def _open(data: str, split: str | None) -> Source:
     return open_source(data, split=split)
 
 
-def _retriever(checkpoint: str, spm: Path | None, device: str | None, per_band: int) -> Retriever:
+def _retriever(checkpoint: str, spm: Path | None, device: str | None) -> Retriever:
     from reward.backbones.clip_loading import load_clip
     from reward.backbones.pretrained import usable_device
     from reward.metrics.beitscore.retrieval import load_beit3_towers
@@ -154,22 +148,22 @@ def _retriever(checkpoint: str, spm: Path | None, device: str | None, per_band: 
         towers: Any = load_clip(checkpoint, device=usable_device(device))
     else:
         towers = load_beit3_towers(checkpoint, spm, device=device)
-    return Retriever(towers, checkpoint, per_band=per_band)
+    return Retriever(towers, checkpoint)
 
 
-def _report(made: Corrupted, quiet: bool) -> None:
+def _report(corrupted: Corrupted, quiet: bool) -> None:
     """Prints how many wrong captions of each kind there are, and what was left out; exits with 1 if there are none."""
     console = terminal.console(stderr=True)
-    for kind, count in made.counts.items():
+    for kind, count in corrupted.counts.items():
         if not count:  # said in any case
             console.print(f"{kind}: 0 wrong captions", style="yellow")
         elif not quiet:
             console.print(f"{kind}: {count:,} wrong captions")
     if not quiet:
-        for reason, count in made.dropped.items():
+        for reason, count in corrupted.dropped.items():
             console.print(f"{count:,} left out: {reason}", style="yellow")
-    if not any(made.counts.values()):
+    if not any(corrupted.counts.values()):
         console.print("error: no wrong caption could be made", style="red")
         raise typer.Exit(1)
     if not quiet:
-        console.print(f"{made.rows:,} captions -> {made.output}", style="green")
+        console.print(f"{corrupted.rows:,} captions -> {corrupted.output}", style="green")

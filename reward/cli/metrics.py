@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from reward.metrics.base import CheckpointFacts, MetricSpec
 
 _WHICH = ("metric", "captions", "needs", "cannot see")
-_CHECKPOINT = ("source", "metrics", "licence", "download", "GiB", "GFLOP a caption")
+_CHECKPOINT = ("checkpoint", "metrics", "licence", "download", "GiB", "GFLOP a caption")
 
 
 def metrics(
@@ -32,7 +32,6 @@ def metrics(
         Literal["photos"] | None,
         typer.Option("--for", help="Only the metrics that can score photos, and the checkpoints to score them with."),
     ] = None,
-    markdown: Annotated[bool, typer.Option("--markdown", help="With --for: print Markdown.")] = False,
 ) -> None:
     """List the metrics, or show one: aspects, what it needs, range, checkpoints, paper and how to cite it.
 
@@ -52,8 +51,6 @@ def metrics(
     """
     from reward.registry import MetricSource, list_metrics, metric_spec
 
-    if markdown and purpose is None:
-        raise typer.BadParameter("it needs --for photos", param_hint="--markdown")
     if names and purpose is not None:
         raise typer.BadParameter(f"leave out the metric {names[0]!r} or --for", param_hint="--for")
     if size:
@@ -63,7 +60,7 @@ def metrics(
             raise typer.BadParameter("several metrics go with --size", param_hint="NAME")
         _show(MetricSource.parse(names[0]).spec)
     elif purpose is not None:
-        _show_for_photos([metric_spec(name) for name in list_metrics()], markdown=markdown)
+        _show_for_photos([metric_spec(name) for name in list_metrics()])
     else:
         _list([metric_spec(name) for name in list_metrics()])
 
@@ -156,7 +153,7 @@ def _show_sizes(names: Sequence[str]) -> None:
     terminal.print_table(["metric", "million parameters", "GMAC", "GMAC of attention"], rows)
 
 
-def _show_for_photos(specs: Sequence[MetricSpec], *, markdown: bool) -> None:
+def _show_for_photos(specs: Sequence[MetricSpec]) -> None:
     """Two tables: which metric sees what, and the checkpoints with what they cost."""
     suited = [spec for spec in specs if spec.suits]
     which: dict[tuple[str, ...], list[str]] = {}  # metrics that differ in nothing share a row
@@ -171,15 +168,10 @@ def _show_for_photos(specs: Sequence[MetricSpec], *, markdown: bool) -> None:
     first = [(", ".join(names), *row) for row, names in which.items()]
     by_size = sorted(checkpoints.items(), key=lambda item: item[0].memory or math.inf)
     second = [(facts.source, ", ".join(names), *_cells(facts)) for facts, names in by_size]
-    if markdown:
-        print(_markdown(_WHICH, first), _markdown(_CHECKPOINT, second), sep="\n", end="\n")
-    else:
-        _print_folded(_WHICH, first)
-        terminal.print_table(_CHECKPOINT, second)
-    tick = "`" if markdown else ""
-    for note, sources in notes.items():
-        line = f"- {', '.join(f'{tick}{source}{tick}' for source in sources)}: {note}."
-        print(textwrap.fill(line, 118, subsequent_indent="  "))
+    _print_folded(_WHICH, first)
+    terminal.print_table(_CHECKPOINT, second)
+    for note, names in notes.items():
+        print(textwrap.fill(f"- {', '.join(names)}: {note}.", 118, subsequent_indent="  "))
 
 
 def _cells(facts: CheckpointFacts) -> tuple[str, str, str, str]:
@@ -190,8 +182,3 @@ def _cells(facts: CheckpointFacts) -> tuple[str, str, str, str]:
 
 def _bytes(count: int) -> str:
     return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
-
-
-def _markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [heads, ["---"] * len(heads), *(["`" + row[0].replace(", ", "`, `") + "`", *row[1:]] for row in rows)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)

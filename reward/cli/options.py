@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,7 +35,6 @@ ELSEWHERE = {
     "--judge-set NAME=VALUE": "--concurrency --prices --extra-body --timeout --retries --top-logprobs",
     "--set NAME=VALUE": "--option --options --param --kwargs --metric-args --concurrency --prices",
 }
-MOST_OPTIONS = 16  # that a command's help shows, --help among them
 
 
 def describe(common: str = "", synonyms: Mapping[str, str] | None = None) -> Callable[[Any], Any]:
@@ -70,7 +70,7 @@ def named_files(texts: list[str], hint: str) -> dict[str, Path]:
         name, equals, file = text.partition("=")
         if not equals or Path(text).exists():  # a file may have the sign in its name
             name, file = Path(text).stem, text
-        if name in files:
+        if name in files:  # the name stands in tables, and must tell the two apart
             message = f"two files are named {name!r}; write NAME={file} to tell them apart"
             raise typer.BadParameter(message, param_hint=hint)
         files[name] = Path(file)
@@ -136,6 +136,16 @@ Weights = Annotated[
         help="Weights in the reward: of aspects, as in desc=1,rel=2,flu=1, or of several metrics, as in "
         "vela=0.7,clipscore=0.3 (and of their aspects, as in vela_desc=1). They are divided by their sum; a negative "
         "one is a penalty. Default: the metric's own, mostly equal.",
+    ),
+]
+JudgeSettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--judge-set",
+        metavar="NAME=VALUE",
+        help="Setting of the model; of a server concurrency, cache (a file that keeps its answers), prices (of a "
+        "million tokens read and written, as in [2.5,10]), timeout, retries, top_logprobs and extra_body (JSON); of "
+        "one here device, dtype, batch_size and revision. Repeat it for several.",
     ),
 ]
 DATA = (  # in the help of arguments
@@ -295,7 +305,7 @@ class FigureOptions:
         }
 
 
-def read_metrics(metrics: Sequence[str], settings: Sequence[str] | None = None) -> list[MetricSource]:
+def read_metrics(texts: Sequence[str], settings: Sequence[str] | None = None) -> list[MetricSource]:
     """The metrics of `--metric`, with the options of `--set`.
 
     Raises:
@@ -310,39 +320,41 @@ def read_metrics(metrics: Sequence[str], settings: Sequence[str] | None = None) 
     from reward.metrics.options import dry_scorer
     from reward.registry import MetricSource
 
-    sources = list(dict.fromkeys(MetricSource.parse(text) for text in metrics))
+    metrics = list(dict.fromkeys(map(MetricSource.parse, texts)))
     for text in settings or ():
-        number, name, value = _setting(text, sources)
-        source = sources[number]
-        if name in dict(source.options):
-            raise ConfigError(f"--set gives {name} of {source.name} twice; leave out all but one")
-        sources[number] = replace(source, options=(*source.options, (name, value)))
-    for source in sources:
-        if source.options:
-            dry_scorer(source.loads, dict(source.options))
-    return sources
+        left, equals, value = text.partition("=")
+        name = left.rpartition(".")[2]
+        if not equals or not name:
+            raise ConfigError(f"--set {text!r} is not of the form NAME=VALUE, as in layer=5")
+        number = _number_of_metric(text, metrics)
+        metric = metrics[number]
+        if name in dict(metric.options):
+            raise ConfigError(f"--set gives {name} of {metric.name} twice; leave out all but one")
+        metrics[number] = replace(metric, options=(*metric.options, (name, read_value(value))))
+    for metric in metrics:
+        if metric.options:
+            dry_scorer(metric.loads, dict(metric.options))  # refuses a wrong value before weights are loaded
+    return metrics
 
 
-def _setting(text: str, sources: Sequence[MetricSource]) -> tuple[int, str, Any]:
-    """The number of the metric that a text of `--set` is for, the name and the value."""
+def _number_of_metric(text: str, metrics: Sequence[MetricSource]) -> int:
+    """Which of the metrics a text of `--set` is for: the one that it names, else the only one."""
     from reward.errors import ConfigError
     from reward.metrics.options import check_options, takes_option
     from reward.registry import metric_spec
 
-    left, equals, value = text.partition("=")
-    metric, dot, name = left.rpartition(".")
-    if not equals or not name:
-        raise ConfigError(f"--set {text!r} is not of the form NAME=VALUE, as in layer=5")
-    numbers = list(range(len(sources)))
-    if dot:
-        metric = metric_spec(metric).name
-        numbers = [number for number in numbers if sources[number].name == metric]
+    left, _, value = text.partition("=")
+    prefix, _, name = left.rpartition(".")
+    numbers = list(range(len(metrics)))
+    if prefix:
+        prefix = metric_spec(prefix).name
+        numbers = [number for number in numbers if metrics[number].name == prefix]
     if len(numbers) != 1:
-        takers = [source for source in sources if takes_option(source.spec, name)] or sources
-        lines = " or ".join(f"--set {source.name}.{name}={value}" for source in takers)
+        takers = [metric for metric in metrics if takes_option(metric.spec, name)] or metrics
+        lines = " or ".join(f"--set {metric.name}.{name}={value}" for metric in takers)
         raise ConfigError(f"--set {text} does not say for which of the metrics: write {lines}")
-    check_options(sources[numbers[0]].loads, [name], own=True)
-    return numbers[0], name, read_value(value)
+    check_options(metrics[numbers[0]].loads, [name], own=True)
+    return numbers[0]
 
 
 def read_value(text: str) -> Any:
@@ -356,6 +368,7 @@ def read_value(text: str) -> Any:
     """
     import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
 
+    # YAML 1.1 takes 1e-3 for a text, because its floats need a dot.
     try:
         value = float(text) if re.fullmatch(r"[-+]?\d+e[-+]?\d+", text) else yaml.safe_load(text)
     except yaml.YAMLError:  # such as a pattern
@@ -368,11 +381,34 @@ def read_value(text: str) -> Any:
     return value if is_scalar and ":" not in text else text
 
 
-def parse_weights(text: str | None) -> dict[str, float] | None:
-    """Reads `desc=1,rel=2`; what is not of that form is a wrong line.
+def read_settings(texts: Sequence[str] | None) -> dict[str, Any]:
+    """Settings of a model that is asked, of the form NAME=VALUE; the model checks them.
+
+    Raises:
+        typer.BadParameter: no JSON where it should be.
+
+    Example:
+        >>> read_settings(["concurrency=32", "prices=[2.5,10]", 'extra_body={"top_k": 0}'])
+        {'concurrency': 32, 'prices': (2.5, 10), 'extra_body': {'top_k': 0}}
+    """
+    settings: dict[str, Any] = {}
+    for text in texts or ():
+        name, _, value = text.partition("=")
+        settings[name] = read_value(value)
+        if name == "extra_body":
+            try:
+                settings[name] = json.loads(value)
+            except ValueError:
+                message = f'{text!r:.80} is not JSON, as in extra_body={{"top_k": 0}}'
+                raise typer.BadParameter(message, param_hint="NAME=VALUE") from None
+    return settings
+
+
+def parse_weights(text: str | None, hint: str = "--weights") -> dict[str, float] | None:
+    """Reads `desc=1,rel=2` of the option `hint`; what is not of that form is a wrong line.
 
     Example:
         >>> parse_weights("desc=1, rel=0.5")
         {'desc': 1.0, 'rel': 0.5}
     """
-    return None if text is None else read_by("reward.aspect_weights:parse_weights", text, "--weights")
+    return None if text is None else read_by("reward.aspect_weights:parse_weights", text, hint)

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 @options.describe(
-    "output margin per-image length-ratio minimum near prompt prompt-column caption-column score-column image-column "
-    "group-column image-root overwrite quiet"
+    "output margin per-image length-ratio prompt prompt-column caption-column score-column image-column "
+    "image-root overwrite quiet"
 )
 def pairs(
     data: Annotated[Path, typer.Argument(help=f"{options.DATA}.")],
@@ -29,11 +29,6 @@ def pairs(
         float | None,
         typer.Option(help="The longer caption of a pair has at most this many times the characters of the shorter."),
     ] = None,
-    minimum: Annotated[float | None, typer.Option(help="Least score of a chosen caption.")] = None,
-    near: Annotated[
-        float,
-        typer.Option(help="Of captions that share at least this much of their word pairs, only the best is used."),
-    ] = 0.9,
     prompt: Annotated[
         str | None, typer.Option(help="What was asked of the captioner; default: Describe the image in detail.")
     ] = None,
@@ -43,7 +38,6 @@ def pairs(
         str | None, typer.Option(help="Column of scores; default: reward or, of lists, rewards.")
     ] = None,
     image_column: options.ImageColumn = None,
-    group_column: options.GroupColumn = None,
     image_root: options.ImageRoot = None,
     split: options.Split = None,
 ) -> None:
@@ -60,7 +54,7 @@ def pairs(
     from reward.decoding.preference_files import check_free, read_candidates, write_preferences
     from reward.decoding.preferences import PreferenceRules, Preferences
 
-    rules = PreferenceRules(margin=margin, per_image=per_image, length_ratio=length_ratio, minimum=minimum, near=near)
+    rules = PreferenceRules(margin=margin, per_image=per_image, length_ratio=length_ratio)
     check_free(output, data, overwrite=run.overwrite)
     groups = read_candidates(
         data,
@@ -69,7 +63,6 @@ def pairs(
         candidate_column=candidate_column,
         score_column=score_column,
         image_column=image_column,
-        group_column=group_column,
         image_root=image_root,
         split=split,
     )

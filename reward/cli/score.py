@@ -36,8 +36,8 @@ class ScoringOptions(
         typer.Option(
             "--output",
             "-o",
-            help="A .parquet, .jsonl, .json, .csv or .tsv file, or - for JSON Lines on stdout; with --engine, a folder "
-            "or its address. Default: a table here, and DATA.scores.parquet beside the data (DATA.ranked.parquet of "
+            help="A .parquet, .jsonl, .json, .csv or .tsv file, or - for JSON Lines on stdout; with --engine, a "
+            "folder. Default: a table here, and DATA.scores.parquet beside the data (DATA.ranked.parquet of "
             "`rerank`); of a pipe, -.",
         ),
     ] = None
@@ -116,9 +116,6 @@ class EngineOptions:
         float | None,
         typer.Option(help="GPUs that Ray reserves for each worker, such as 0.25 for four workers per GPU; default: 0."),
     ] = None
-    columns: Annotated[
-        str | None, typer.Option(help="Columns of the input to keep, as in id,caption; default: all.")
-    ] = None
 
     def score(self, data: str, scoring: ScoringOptions, arguments: dict[str, Any]) -> ScoringSummary:
         """Scores files by an engine that a package above this one brings along.
@@ -142,8 +139,7 @@ class EngineOptions:
         if scoring.output is None:
             raise typer.BadParameter("is missing: with --engine, name a folder", param_hint="--output")
         del arguments["dedupe"]
-        columns = None if self.columns is None else [name.strip() for name in self.columns.split(",")]
-        settings: dict[str, Any] = {"address": self.address, "workers": self.workers, "columns": columns}
+        settings: dict[str, Any] = {"address": self.address, "workers": self.workers}
         settings |= {"cpus": self.cpus_per_worker, "gpus": self.gpus_per_worker}
         arguments |= {name: value for name, value in settings.items() if value is not None}
         run: Callable[..., ScoringSummary] = engines[self.engine].load()
@@ -159,8 +155,7 @@ def score(
     data: Annotated[
         str,
         typer.Argument(
-            help=f"{options.DATA}; - reads JSON Lines from a pipe. With --engine: files, a folder or a pattern, here "
-            "or at an address such as s3://bucket/folder."
+            help=f"{options.DATA}; - reads JSON Lines from a pipe. With --engine: files, a folder or a pattern."
         ),
     ],
     scoring: ScoringOptions,
@@ -224,13 +219,13 @@ def score(
     command again to continue; no row is lost or written twice. Until then the parts that are done are in the folder
     OUTPUT.partial. Afterwards OUTPUT.summary.json says how the output was made.
 
-    Data too large for one machine can be scored on a Ray cluster: Parquet, JSON lines or WebDataset tars, on disk or at
-    addresses such as s3://, with a folder as output. After a crash, or if the data changed, the same command scores
-    only what is missing:
+    Data too large for one machine can be scored on a Ray cluster: Parquet, JSON lines or WebDataset tars in folders
+    that all machines see, with a folder as output. After a crash, or if the data changed, the same command scores only
+    what is missing:
 
     ```
-    capreward score "s3://bucket/captions/*.parquet" -m vela=my-vela \\
-        -o s3://bucket/scores --engine ray --address auto --gpus-per-worker 0.5
+    capreward score "/data/captions/*.parquet" -m vela=my-vela \\
+        -o /data/scores --engine ray --address auto --gpus-per-worker 0.5
     ```
     """
     from reward.scoring.dataset import score_dataset
@@ -247,7 +242,7 @@ def score(
     sources = scoring.sources()
     summary = engine.score(data, scoring, {**arguments, "scorer": sources})
     print_usage([usage for source in sources for usage in source.usages], quiet=scoring.quiet)
-    print_summary(summary, quiet=scoring.quiet, what="scored")
+    print_summary(summary, quiet=scoring.quiet, verb="scored")
 
 
 @options.describe(
@@ -335,7 +330,7 @@ def _run(
     if scoring.drop_images and not quiet:
         console(stderr=True).print("pictures inside the data are left out of the output (--drop-images)")
     done = "scored" if kind == "scores" else "reranked"
-    print_summary(summary, quiet=quiet, what=done, shows_rows=output is None and data != "-")
+    print_summary(summary, quiet=quiet, verb=done, shows_rows=output is None and data != "-")
 
 
 @contextmanager

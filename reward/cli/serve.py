@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -13,39 +14,35 @@ from reward.cli import options, terminal
 TOKEN = "CAPREWARD_TOKEN"
 
 
-@options.describe(
-    "metric set host port image-root devices dtype batch-size batch-requests batch-wait timeout max-body "
-    "max-candidates max-waiting drain",
-    synonyms={"--api-key --token": "CAPREWARD_TOKEN=TOKEN before the command", "--workers": "--devices"},
-)
-def serve(
-    metrics: options.MetricOptions,
+@dataclass(frozen=True, kw_only=True)
+class ServiceOptions:
+    """Where a service is, and its limits: the fields of `ServiceSettings`, which checks them."""
+
     host: Annotated[
         str, typer.Option(help="127.0.0.1, localhost and ::1 are this machine only; 0.0.0.0 and :: are all networks.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", "-p", min=1024, max=65535)] = 8123,
+    ] = "127.0.0.1"
+    port: Annotated[int, typer.Option("--port", "-p")] = 8123
     image_root: Annotated[
         Path | None, typer.Option(help="Folder of the images that clients may name by path; default: no paths.")
-    ] = None,
+    ] = None
     devices: Annotated[
         str,
         typer.Option(
             help="auto (all GPUs, else the CPU), or a list such as 0,1 or cpu,cpu: a process each, on ports from "
             "--port on."
         ),
-    ] = "auto",
-    dtype: options.Dtype = None,
-    batch_size: Annotated[int | None, typer.Option(min=1, help="Most captions of a forward pass.")] = None,
-    batch_requests: Annotated[int, typer.Option(min=1, help="Most requests scored together; 1 joins none.")] = 128,
-    batch_wait: Annotated[float, typer.Option(help="Milliseconds that a request waits for others to join.")] = 5.0,
-    timeout: Annotated[float, typer.Option(help="Seconds until a request without an answer is given up.")] = 60.0,
-    body_timeout: Annotated[float, typer.Option(help="Seconds that a client has to send a request.")] = 20.0,
-    max_body: Annotated[int, typer.Option(min=1, help="Most bytes of a request.")] = 32_000_000,
-    max_pixels: Annotated[int, typer.Option(min=1, help="Most pixels of an image.")] = 25_000_000,
-    max_candidates: Annotated[int, typer.Option(min=1, help="Most captions of a request.")] = 1024,
-    max_waiting: Annotated[int, typer.Option(min=1, help="Most requests at a time.")] = 512,
-    drain: Annotated[float, typer.Option(help="Seconds that requests under way get after SIGTERM.")] = 30.0,
-) -> None:
+    ] = "auto"
+    dtype: options.Dtype = None
+    batch_size: Annotated[int | None, typer.Option(help="Most captions of a forward pass.")] = None
+    batch_wait: Annotated[float, typer.Option(help="Milliseconds that a request waits for others to join.")] = 5.0
+    timeout: Annotated[float, typer.Option(help="Seconds until a request without an answer is given up.")] = 60.0
+    body_timeout: Annotated[float, typer.Option(help="Seconds that a client has to send a request.")] = 20.0
+    max_body: Annotated[int, typer.Option(help="Most bytes of a request.")] = 32_000_000
+    max_pixels: Annotated[int, typer.Option(help="Most pixels of an image.")] = 25_000_000
+
+
+@options.describe(synonyms={"--api-key --token": "CAPREWARD_TOKEN=TOKEN before the command", "--workers": "--devices"})
+def serve(metrics: options.MetricOptions, service: ServiceOptions) -> None:
     """Serve metrics over HTTP, for trainers on other cards, on other machines and in other frameworks.
 
     ```
@@ -65,35 +62,18 @@ def serve(
     The environment variable CAPREWARD_TOKEN holds a token that clients must know; without it, only this machine
     is served.
     """
-    from reward.service.settings import ServiceSettings
-
-    settings = ServiceSettings(
-        metrics=tuple(metrics.sources()),
-        host=host,
-        port=port,
-        token=os.environ.get(TOKEN) or None,
-        image_root=image_root,
-        devices=devices,
-        dtype=dtype,
-        batch_size=batch_size,
-        batch_requests=batch_requests,
-        batch_wait=batch_wait / 1000,
-        timeout=timeout,
-        body_timeout=body_timeout,
-        max_body=max_body,
-        max_pixels=max_pixels,
-        max_candidates=max_candidates,
-        max_waiting=max_waiting,
-        drain=drain,
-    )
     from reward.checkpoints.folders import warn_embedded
     from reward.optional import require
+    from reward.service.settings import ServiceSettings
 
+    values = vars(service) | {"batch_wait": service.batch_wait / 1000}
+    settings = ServiceSettings(metrics=tuple(metrics.sources()), token=os.environ.get(TOKEN) or None, **values)
+    # Here, once, and not in each of the processes, which would be started again and again.
     require("uvicorn", extra="serve", purpose="capreward serve")
     from reward.service.processes import serve as serve_all
 
     names = ", ".join(metric.name for metric in settings.metrics)
-    url_host = f"[{host}]" if ":" in host else host  # of IPv6
+    url_host = f"[{settings.host}]" if ":" in settings.host else settings.host  # of IPv6
     addresses = ",".join(f"http://{url_host}:{port}" for _, port in settings.places())
     terminal.console(stderr=True).print(
         f"starting {names} at {addresses}; /health answers 200 when it is ready (Ctrl-C stops)"

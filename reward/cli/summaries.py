@@ -48,13 +48,13 @@ def print_report(
             console.print(f"report: {page}", style="green")
 
 
-def print_summary(summary: ScoringSummary, *, quiet: bool, what: str, shows_rows: bool = False) -> None:
+def print_summary(summary: ScoringSummary, *, quiet: bool, verb: str, shows_rows: bool = False) -> None:
     """Prints what a scoring run did, and exits with 1 if no caption has a score.
 
     Args:
         summary: of the run.
         quiet: print only what went wrong.
-        what: "scored", "reranked" or "judged".
+        verb: "scored" or "reranked".
         shows_rows: print the first rows on stdout.
     """
     console = terminal.console(stderr=True)
@@ -70,10 +70,11 @@ def print_summary(summary: ScoringSummary, *, quiet: bool, what: str, shows_rows
         console.print(line)
         _print_distributions(summary)
     for kind, count in summary.errors.items():
-        console.print(f"{count} not scored ({kind}); the first is {summary.examples[kind]}", style="yellow")
+        fault = "scored, but without a text" if kind == "text" else f"not scored ({kind})"
+        console.print(f"{count} {fault}; the first is {summary.examples[kind]}", style="yellow")
     if not quiet:
         _print_remarks(summary)
-        console.print(f"{_work_done(summary, what)} -> {summary.output}", style="green")
+        console.print(f"{_work_done(summary, verb)} -> {summary.output}", style="green")
     if not summary.scored:
         console.print("error: no caption could be scored", style="red")
         raise typer.Exit(1)
@@ -94,15 +95,17 @@ def _print_rows(summary: ScoringSummary) -> None:
     from reward.data.samples import column_names
     from reward.scoring.readers import open_source
 
-    source = open_source(summary.output)
-    image_names = [name for name in (summary.columns.get("image"), *column_names("image")) if name in source.columns]
-    caption = "best" if "best" in source.columns else summary.columns["candidate"]
+    reader = open_source(summary.output)
+    # The picture, the caption, then scores in the order of the file; the columns of the input that nobody scored stay
+    # out, and the errors too if the rows that are shown have none.
+    image_names = [name for name in (summary.columns.get("image"), *column_names("image")) if name in reader.columns]
+    caption = "best" if "best" in reader.columns else summary.columns["candidate"]
     heads = [name for name in (*image_names[:1], caption) if name is not None]
-    for name in source.columns:
+    for name in reader.columns:
         if name.endswith(tuple(summary.distributions)) or name == "rewards":
             heads.append(name)
-    columns = [*heads, "error"] if "error" in source.columns else heads
-    records = [row for row in islice(source.rows(columns), _ROWS_SHOWN) if isinstance(row, dict)]
+    columns = [*heads, "error"] if "error" in reader.columns else heads
+    records = [row for row in islice(reader.rows(columns), _ROWS_SHOWN) if isinstance(row, dict)]
     if any(row.get("error") for row in records):
         heads = columns
     rows = []
@@ -159,9 +162,9 @@ def _print_remarks(summary: ScoringSummary) -> None:
         console.print(f"{summary.selected} of {summary.rows} rows were selected and written")
 
 
-def _work_done(summary: ScoringSummary, what: str) -> str:
+def _work_done(summary: ScoringSummary, verb: str) -> str:
     """How many rows were scored, by what, and how fast."""
-    line = f"{what} {summary.rows} rows"
+    line = f"{verb} {summary.rows} rows"
     if summary.groups:
         line += f" in {summary.groups} groups"
     if summary.resumed_rows:
@@ -188,26 +191,17 @@ def _metric_label(metric: str, checkpoint: str | None) -> str:
 
 
 def print_usage(usages: Sequence[Usage], *, by: str = "judge", quiet: bool) -> None:
-    """Says what models that were asked have done together; nothing if none was asked."""
+    """Says what models that were asked have done together, and what it cost; nothing if none was asked."""
     if quiet or not usages:
         return
+    # Several metrics may ask one server each; the user pays one bill.
     total = type(usages[0])(*map(sum, zip(*map(astuple, usages), strict=True)))
-    if total.answered + total.cached:
-        terminal.console(stderr=True).print(usage_line(total, by))
-
-
-def usage_line(usage: Usage, by: str = "judge") -> str:
-    """What a judge has done, in a line.
-
-    Example:
-        >>> from reward.judges import Usage
-        >>> usage_line(Usage(answered=3, cached=1, input_tokens=1200, output_tokens=60, cost=0.5))
-        '3 questions answered by the judge, 1 known already; 1,200 tokens read, 60 written; cost 0.5000'
-    """
-    line = f"{usage.answered:,} questions answered by the {by}"
-    if usage.cached:
-        line += f", {usage.cached:,} known already"
-    line += f"; {usage.input_tokens:,} tokens read, {usage.output_tokens:,} written"
-    if usage.cost:
-        line += f"; cost {usage.cost:.4f}"
-    return line
+    if total.answered + total.cached == 0:
+        return
+    line = f"{total.answered:,} questions answered by the {by}"
+    if total.cached:
+        line += f", {total.cached:,} known already"
+    line += f"; {total.input_tokens:,} tokens read, {total.output_tokens:,} written"
+    if total.cost:
+        line += f"; cost {total.cost:.4f}"
+    terminal.console(stderr=True).print(line)

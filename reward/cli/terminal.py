@@ -89,6 +89,7 @@ def print_table(
         for index, row in enumerate(rows):
             cells = [row[column] for column in columns]
             table.add_row(*cells, style="bold" if index == best else None)
+        # In a pipe rich assumes 80 columns; a column that alone is wider than the terminal is not to be cut either.
         out.width = max(out.width, out.measure(table, options=out.options.update(width=10_000)).maximum)
         out.print(table)
 
@@ -98,6 +99,8 @@ def _blocks(heads: Sequence[str], rows: Sequence[Sequence[str]], width: int | No
     from rich.cells import cell_len
 
     wide = [3 + max(map(cell_len, column)) for column in zip(heads, *rows, strict=True)]  # with border and padding
+    # Each block begins with the first column, the names of the rows, and takes a second one however wide that is: a
+    # terminal too narrow for two columns breaks lines, and loses nothing.
     blocks, left = [[0]], 0
     for number in range(1, len(heads)):
         if width is not None and len(blocks[-1]) > 1 and wide[number] > left:

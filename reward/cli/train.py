@@ -39,13 +39,6 @@ def train(
     seed: Annotated[
         list[int] | None, typer.Option(help="Overrides the seed of preset and config; repeat it for several seeds.")
     ] = None,
-    resume: Annotated[
-        bool | None,
-        typer.Option(
-            help="Go on with the run in the output folder; default: if one is there. Settings other than its own are "
-            "refused."
-        ),
-    ] = None,
     push_to: Annotated[
         str | None,
         typer.Option(
@@ -62,10 +55,8 @@ def train(
     capreward train vela --preset paper --data longcap-arena --push-to ORG/NAME
     ```
 
-    This trains VELA for photos on one GPU and publishes it. After an interruption of any kind, the same command goes
-    on. At the end it prints the figures, which the model card also holds. Then `VelaReward("ORG/NAME")` and `capreward
-    score -m ORG/NAME` load the metric. If the push fails, the checkpoint stays in its folder, and the same
-    command pushes it again.
+    This trains VELA for photos on one GPU and publishes it. After an interruption of any kind, also of the push, the
+    same command goes on. Then `VelaReward("ORG/NAME")` and `capreward score -m ORG/NAME` load the metric.
 
     Ratings are splits train and val (and test) with the columns image (or file_name), cand, refs (not for beitscore)
     and score in [0, 1]; or, for several aspects, splits like train.desc. Pairs, for the first stages of beitscore, are
@@ -73,8 +64,7 @@ def train(
     captions: incorrect and category, or incorrect_CATEGORY (a text or a list of texts, may be null). If ratings and
     pairs come from different data sets, name them in the settings data and pairs.
 
-    Several data sets: --data A --data B trains on the rows of both, and on val of either or both it stops. Other shares
-    are made with datasets.interleave_datasets.
+    Several data sets: --data A --data B trains on the rows of both, and on val of either or both it stops.
 
     --init goes on from a checkpoint, with its network, tokenizer and adapters, which settings cannot change: of a
     preset, only its training counts.
@@ -88,8 +78,8 @@ def train(
     reward/metrics/vela/presets.yaml lists which values are the paper's and which are ours. Presets of beitscore: tiny
     and paper.
 
-    Several GPUs: accelerate launch --num_processes 2 -m reward.cli.main train vela --output FOLDER.
-    Several processes without a GPU: torchrun --nproc_per_node 2 -m reward.cli.main train vela --output FOLDER.
+    Several GPUs: accelerate launch --num_processes 2 -m reward.cli.main train vela --output FOLDER (without a GPU:
+    torchrun --nproc_per_node 2 -m ...).
     """
     import errno
     from dataclasses import replace
@@ -119,16 +109,17 @@ def train(
         configs = {output: replace(settings, seed=seeds[0])}
     elif seeds:
         configs = {output / f"seed-{number}": replace(settings, seed=number) for number in seeds}
+    # Of several processes only one prints and publishes. This also sets up what they talk by, before the first folder.
     is_main = bool(PartialState(cpu=use_cpu()).is_main_process)
 
-    def on_ready() -> None:
+    def on_ready() -> None:  # once data and settings are found right, and before hours of training
         if push_to is not None:
             check_push(push_to, private=private)
 
     results = []
     for folder, settings in configs.items():
         has_begun = read_record(folder) is not None
-        if has_begun and resume is not False and is_main:
+        if has_begun and is_main:
             state = "is complete already" if is_complete(folder) else "holds an unfinished run, which goes on"
             terminal.console(stderr=True).print(f"{folder} {state}")
         try:
@@ -137,7 +128,7 @@ def train(
                 data or ["scenes"],
                 folder,
                 settings,
-                resume=has_begun if resume is None else resume,
+                resume=has_begun,
                 command=terminal.command_line(),
                 init=init,
                 on_ready=on_ready,

@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import ConfigDict, ValidationError
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, ValidationError
 
 from reward.errors import ConfigError
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 # Only values of a field's type are taken: pydantic alone would make 1 of true, and 4 of "4".
 STRICT = ConfigDict(strict=True, allow_inf_nan=False, extra="forbid")
+
+
+def _different(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(names)) < len(names):
+        raise ValueError("be a list of different names")
+    return names
+
+
+# Types of fields.
+AS_TUPLE = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)  # YAML and JSON have lists
+Names = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], AS_TUPLE, AfterValidator(_different)]
+AtLeast0 = Annotated[int, Field(ge=0)]
+AtLeast1 = Annotated[int, Field(ge=1)]
+Rate = Annotated[float, Field(ge=0, lt=1)]
 
 
 class _SettingsClass(type):
@@ -45,6 +63,23 @@ class Settings(metaclass=_SettingsClass):
     """
 
     place: ClassVar[str] = ""
+
+    @classmethod
+    def of_file(cls, values: Mapping[str, Any]) -> Self:
+        """Settings of a checkpoint's file, which must state all of them, so that a new default changes no checkpoint.
+
+        Raises:
+            ConfigError: a setting is missing, unknown or invalid.
+        """
+        missing = [field.name for field in fields(cls) if field.name not in values]  # type: ignore[arg-type]
+        if missing:
+            raise ConfigError(f"{cls.place}{', '.join(missing)} not stated")
+        return cls(**values)
+
+
+def table_of(settings: type[Settings]) -> BeforeValidator:
+    """Lets a field, annotated with it, take its settings also as the table of a file."""
+    return BeforeValidator(lambda value: settings(**value) if isinstance(value, Mapping) else value)
 
 
 def _config_error(error: ValidationError, settings: Any) -> ConfigError:

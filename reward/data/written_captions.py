@@ -233,3 +233,40 @@ def _answer_marks(text: str) -> Iterator[tuple[bool, int, int]]:
                 yield False, match.start(), match.end()
         elif mark != "{":
             yield False, match.start(), match.end()
+
+
+def end_tokens(processor: Any, *configs: Any) -> set[int]:
+    """The tokens that end a caption: of the tokenizer, and of generation configs.
+
+    Args:
+        processor: a tokenizer, or a processor that has one.
+        configs: have `eos_token_id`: a number, several, or None.
+    """
+    ends: set[int] = set()
+    for config in (getattr(processor, "tokenizer", processor), *configs):
+        ids = getattr(config, "eos_token_id", None)
+        if isinstance(ids, (list, tuple, set)):
+            ends.update(ids)
+        elif ids is not None:
+            ends.add(ids)
+    return ends
+
+
+def up_to_end(rows: Iterable[Sequence[int]], ends: set[int]) -> list[tuple[list[int], bool]]:
+    """Each row of tokens up to its first end token, that included, and whether it has one. What follows is filling.
+
+    Example:
+        >>> up_to_end([[5, 6, 2, 0, 0], [5, 6, 7, 8, 9]], {2})
+        [([5, 6, 2], True), ([5, 6, 7, 8, 9], False)]
+    """
+    cut = []
+    for row in rows:
+        tokens: list[int] = []
+        has_ended = False
+        for token in row:
+            tokens.append(token)
+            if token in ends:
+                has_ended = True
+                break
+        cut.append((tokens, has_ended))
+    return cut

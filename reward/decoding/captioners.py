@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from reward.checkpoints.fingerprints import fingerprint_source
 from reward.data.images import load_image
-from reward.data.written_captions import decode_texts
-from reward.decoding.endings import end_tokens, up_to_end
+from reward.data.written_captions import decode_texts, end_tokens, up_to_end
 from reward.errors import CheckpointError, ConfigError, ImageError, JudgeError
 from reward.judges import Question, ServerJudge, Usage
 from reward.judges.chat import Sampled
@@ -158,7 +157,7 @@ class ServerCaptioner:
                         captions = future.result()[: n - count]
                     except JudgeError as error:
                         if error.failures:
-                            yield row, _why_refused(error, sampling.at_once(n - count))
+                            yield row, error.failures[0]
                         elif stop is None:
                             stop = error
                         continue
@@ -185,14 +184,6 @@ class ServerCaptioner:
             max_new_tokens=sampling.max_tokens,
             **extra,
         )
-
-
-def _why_refused(error: JudgeError, count: int) -> str:
-    """The reason for a row, with a hint where `count` captions at once may be what the server refuses."""
-    reason = error.failures[0]
-    if "server refuses" in reason and count > 1:
-        reason += "; if these are too many at once, give a smaller --chunk, such as 1"
-    return reason
 
 
 class LocalCaptioner:

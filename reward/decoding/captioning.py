@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import time
-import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -17,7 +16,6 @@ from typing import Any
 from reward.data.samples import check_encodable
 from reward.data.written_captions import caption_in
 from reward.decoding.captioners import LocalCaptioner, Sampling, ServerCaptioner
-from reward.decoding.endings import nearly_greedy
 from reward.decoding.photos import ImageRow
 from reward.decoding.selection import distinct_share, rank
 from reward.errors import ConfigError, DataError, InvalidSampleError
@@ -26,8 +24,7 @@ from reward.judges.chat import Sampled
 from reward.registry import MetricSource
 from reward.scoring.dataset import rerank_dataset
 from reward.scoring.kept import Kept
-from reward.scoring.progress import progress_bar
-from reward.scoring.runs import OtherRunError, ResumableRun
+from reward.scoring.runs import OtherRunError, ResumableRun, progress_bar
 from reward.scoring.several import Metrics
 from reward.scoring.writers import check_output_name, json_line, write_atomically
 
@@ -120,7 +117,10 @@ def caption_images(
     output = Path(output)
     sampling = sampling or Sampling()
     check_output_name(output, ".jsonl")
-    _check_choice(n, sampling)
+    if n < 1:
+        raise ConfigError(f"--n (n=) must be at least 1, got {n}")
+    if n > 1 and sampling.temperature == 0:
+        raise ConfigError("--temperature 0 writes the same caption n times: raise it, or take --n 1")
     metrics = Metrics.of(metric, source, weights=weights, **options)
     metrics.check_one_number()
     has_references = any(row.references for row in images)
@@ -148,7 +148,8 @@ def caption_images(
 
     with _open_store(run.partial, drawing, overwrite) as store:
         candidates = _Candidates(images, store)
-        summary = CaptioningSummary(output, len(images), resumed=candidates.count(), usage=captioner.usage)
+        summary = CaptioningSummary(output, len(images), usage=captioner.usage)
+        summary.resumed = sum(candidates.counts().values())
         missing = candidates.missing(n)
         if missing:
             store.describe("captioner", captioner.check())
@@ -179,7 +180,8 @@ def caption_images(
             ranked.unlink()
 
         summary.checkpoints = metrics.checkpoints
-        summary.distinct = distinct_share(candidates.texts())
+        texts = [[caption.text for caption in captions] for captions in candidates.captions.values()]
+        summary.distinct = distinct_share(texts)
         summary.to_try_again = len(candidates.problems)
         summary.seconds = time.perf_counter() - start
         run.finish({"summary": {**asdict(summary), "output": str(output)}}, unfinished=bool(candidates.problems))
@@ -233,10 +235,6 @@ class _Candidates:
         """{row: number of its captions}."""
         return {row: len(captions) for row, captions in self.captions.items()}
 
-    def count(self) -> int:
-        """The number of captions of all rows."""
-        return sum(self.counts().values())
-
     def has(self, row: int, n: int) -> bool:
         """Whether a row has n captions."""
         return len(self.captions.get(row, ())) >= n
@@ -248,10 +246,6 @@ class _Candidates:
             for number, row in enumerate(self.images)
             if number not in self.problems and not self.has(number, n)
         ]
-
-    def texts(self) -> list[list[str]]:
-        """The captions of each image that has some."""
-        return [[caption.text for caption in captions] for captions in self.captions.values()]
 
     def rows(self, image_names: Sequence[str | None], has_references: bool) -> Any:
         """A `datasets.Dataset` for `rerank_dataset`, a row an image that has captions."""
@@ -277,23 +271,6 @@ def _facts_of_drawing(captioner: ServerCaptioner | LocalCaptioner, n: int, sampl
     elif getattr(captioner, "extra_body", None):
         facts["extra_body"] = captioner.extra_body
     return facts
-
-
-def _check_choice(n: int, sampling: Sampling) -> None:
-    """Refuses settings that leave nothing to choose from, and warns of those that leave little."""
-    if n < 1:
-        raise ConfigError(f"--n (n=) must be at least 1, got {n}")
-    if n == 1:
-        return
-    if sampling.temperature == 0:
-        raise ConfigError("--temperature 0 writes the same caption n times: raise it, or take --n 1")
-    for name, value, better in nearly_greedy(temperature=sampling.temperature, top_p=sampling.top_p):
-        option = name.replace("_", "-")
-        warnings.warn(
-            f"--{option} {value} ({name}=) leaves next to nothing but the likeliest token, so that the {n} captions of "
-            f"an image are alike and there is nothing to choose from: give --{option} {better}",
-            stacklevel=3,
-        )
 
 
 def _open_store(path: Path, run: dict[str, Any], overwrite: bool) -> Kept:

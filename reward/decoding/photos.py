@@ -10,9 +10,9 @@ from typing import Any
 from reward.data.image_files import file_stamp, image_file, is_image_name
 from reward.data.samples import find_column, one_image, read_references
 from reward.errors import ConfigError, DataError, InvalidSampleError
-from reward.scoring.image_root import image_root as find_root
 from reward.scoring.readers import open_source
 from reward.scoring.sources import BadRow
+from reward.scoring.sources import image_root as find_root
 
 
 @dataclass(frozen=True)

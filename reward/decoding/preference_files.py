@@ -18,10 +18,9 @@ from reward.decoding.preferences import ImageCandidates, Preferences
 from reward.errors import DataError, ImageError, InvalidSampleError, OutputError
 from reward.registry import metric_spec
 from reward.scoring.columns import ColumnPlan, find_columns
-from reward.scoring.image_root import image_identity
-from reward.scoring.image_root import image_root as find_root
 from reward.scoring.readers import open_source
-from reward.scoring.sources import BadRow
+from reward.scoring.sources import BadRow, image_identity
+from reward.scoring.sources import image_root as find_root
 from reward.scoring.summary import summary_beside
 from reward.scoring.writers import check_output_name, json_line, write_atomically
 
@@ -37,7 +36,6 @@ def read_candidates(
     candidate_column: str | None = None,
     score_column: str | None = None,
     image_column: str | None = None,
-    group_column: str | None = None,
     image_root: str | os.PathLike[str] | None = None,
     split: str | None = None,
 ) -> list[ImageCandidates]:
@@ -49,8 +47,8 @@ def read_candidates(
             one image, and of one prompt, compete. Encoded images are held in memory, each once.
         prompt, system: what the captions answer, and the system message. None: "Describe the image in detail."
         prompt_column: holds the prompt of each row, as text or as whole messages.
-        candidate_column, score_column, image_column, group_column: None takes those that were scored, as the summary
-            beside the data says, else finds them; see `rerank_dataset`.
+        candidate_column, score_column, image_column: None takes those that were scored, as the summary beside the data
+            says, else finds them; see `rerank_dataset`.
         image_root: where relative image paths start; None is where they started when they were scored, else as for
             `score_dataset`.
         split: of a data set with several.
@@ -74,7 +72,7 @@ def read_candidates(
         metric_spec("length"),  # which needs no further column
         candidate=candidate_column or scored_columns.get("candidate"),
         image=image,
-        group=group_column or scored_columns.get("group"),
+        group=scored_columns.get("group"),
         ranked=source,
     )
     score = score_column

@@ -6,13 +6,17 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Any, NamedTuple
 
 from reward.data.chats import has_placeholder
 from reward.data.samples import is_wordless
 from reward.data.words import words_of
 from reward.errors import ConfigError, DataError
+
+# Of captions that share this much of their pairs of neighbouring words (Dice), only the best is used: DPO on nearly
+# equal captions lowers the probability of both.
+_NEAR = 0.9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,10 +28,6 @@ class PreferenceRules:
         per_image: most pairs an image. A caption is used once.
         length_ratio: the longer caption of a pair has at most this many times the characters of the shorter; None for
             any. Metrics and judges may like long captions, and DPO then learns length.
-        minimum: least score of a chosen caption; None for any.
-        near: of captions that share this much of their pairs of neighbouring words (Dice, 0 to 1), only the best is
-            used; 1 drops only those that are the same up to case and punctuation. DPO on nearly equal captions lowers
-            the probability of both.
 
     Raises:
         ConfigError: a value is out of range.
@@ -36,21 +36,12 @@ class PreferenceRules:
     margin: float = 0.0
     per_image: int = 1
     length_ratio: float | None = None
-    minimum: float | None = None
-    near: float = 0.9
 
     def __post_init__(self) -> None:
-        for name, low, high in (("margin", 0, math.inf), ("length_ratio", 1, math.inf), ("near", 0, 1)):
+        for name, least in (("margin", 0), ("per_image", 1), ("length_ratio", 1)):
             value = getattr(self, name)
-            if value is not None and not (low <= value <= high and value != math.inf):
-                bounds = f"at least {low:g}"
-                if high != math.inf:
-                    bounds += f" and at most {high:g}"
-                raise ConfigError(f"{name} must be a number of {bounds}, got {value!r}")
-        if self.per_image < 1:
-            raise ConfigError(f"per_image must be at least 1, got {self.per_image!r}")
-        if self.minimum is not None and not math.isfinite(self.minimum):
-            raise ConfigError(f"minimum must be a finite number, got {self.minimum!r}")
+            if value is not None and not least <= value < math.inf:
+                raise ConfigError(f"{name} must be a finite number of at least {least}, got {value!r}")
 
 
 class Scored(NamedTuple):
@@ -60,7 +51,7 @@ class Scored(NamedTuple):
     score: float
 
 
-class Pair(NamedTuple):
+class PreferencePair(NamedTuple):
     """A chosen caption and the rejected one."""
 
     chosen: Scored
@@ -93,17 +84,13 @@ def is_apart(better: float, worse: float, margin: float) -> bool:
         >>> 0.3 - 0.2 >= 0.1, is_apart(0.3, 0.2, 0.1), is_apart(0.3, 0.3, 0.0)
         (False, True, False)
     """
-    return better > worse and better - worse >= margin - _rounding(better, worse)
-
-
-def _rounding(*scores: float) -> float:
-    """How far single precision may have moved the difference of two scores."""
-    return 2**-23 * max(map(abs, scores))
+    rounding = 2**-23 * max(abs(better), abs(worse))
+    return better > worse and better - worse >= margin - rounding
 
 
 def choose_pairs(
     captions: Sequence[Any], scores: Sequence[float | None], rules: PreferenceRules
-) -> tuple[list[Pair], Counter[str], str | None]:
+) -> tuple[list[PreferencePair], Counter[str], str | None]:
     """Pairs of the captions of one image, the widest difference first.
 
     Args:
@@ -121,20 +108,15 @@ def choose_pairs(
         >>> choose_pairs(["A star.", "A moon."], [0.2, 0.3], PreferenceRules(margin=0.5))[2]
         'no two captions whose scores differ by the margin'
     """
-    usable, left_out = _usable(captions, scores, rules.near)
+    usable, left_out = _usable(captions, scores)
     if not usable:
         return [], left_out, "no caption with a score and a word"
-    good = usable
-    if rules.minimum is not None:
-        least = rules.minimum
-        good = [caption for caption in usable if caption.score >= least - _rounding(caption.score, least)]
-    if not good:
-        return [], left_out, "no caption that reaches the minimum"
     if len(usable) < 2:
         return [], left_out, "only one caption once repetitions are left out"
-    apart = [
-        Pair(better, worse) for better in good for worse in usable if is_apart(better.score, worse.score, rules.margin)
-    ]
+    apart = []
+    for better, worse in combinations(usable, 2):  # best first
+        if is_apart(better.score, worse.score, rules.margin):
+            apart.append(PreferencePair(better, worse))
     if not apart:
         return [], left_out, "no two captions whose scores differ by the margin"
     allowed = apart
@@ -145,7 +127,7 @@ def choose_pairs(
 
     # The widest difference first. The sort is stable, so that of equal ones the best chosen comes first.
     allowed.sort(key=lambda pair: pair.rejected.score - pair.chosen.score)
-    pairs: list[Pair] = []
+    pairs: list[PreferencePair] = []
     in_pairs: set[Scored] = set()
     for pair in allowed:
         if in_pairs.isdisjoint(pair):
@@ -154,7 +136,7 @@ def choose_pairs(
     return pairs[: rules.per_image], left_out, None
 
 
-def _usable(captions: Sequence[Any], scores: Sequence[float | None], near: float) -> tuple[list[Scored], Counter[str]]:
+def _usable(captions: Sequence[Any], scores: Sequence[float | None]) -> tuple[list[Scored], Counter[str]]:
     """The captions that may be used, best first, and how many may not."""
     left_out: Counter[str] = Counter()
     scored: list[Scored] = []
@@ -171,7 +153,7 @@ def _usable(captions: Sequence[Any], scores: Sequence[float | None], near: float
     word_pairs: list[Counter[tuple[str, str]]] = []  # of the usable captions
     for caption in sorted(scored, key=lambda caption: -caption.score):
         words = Counter(pairwise(["", *words_of(caption.text), ""]))
-        if any(_dice(words, better) >= near for better in word_pairs):
+        if any(_dice(words, better) >= _NEAR for better in word_pairs):
             left_out["the same as a better one, or nearly"] += 1
         else:
             usable.append(caption)
@@ -179,7 +161,7 @@ def _usable(captions: Sequence[Any], scores: Sequence[float | None], near: float
     return usable, left_out
 
 
-def _length_ratio(pair: Pair) -> float:
+def _length_ratio(pair: PreferencePair) -> float:
     short, long = sorted(len(caption.text) for caption in pair)
     return long / short
 
@@ -239,13 +221,12 @@ class Preferences:
                 reasons += f" (left out: {not_used})"
             raise DataError(
                 f"no row can be made of the {len(groups)} images: {reasons or 'there are none'}. Sample more "
-                "captions an image or at a higher temperature, or loosen the rules (margin, length ratio, minimum, "
-                "near)"
+                "captions an image or at a higher temperature, or loosen the rules (margin, length ratio)"
             )
         return cls(rows, len(groups), images_kept, dropped, left_out, longer / len(rows))
 
 
-def _row(group: ImageCandidates, pair: Pair) -> dict[str, Any]:
+def _row(group: ImageCandidates, pair: PreferencePair) -> dict[str, Any]:
     return {
         "images": [group.image],
         "prompt": group.prompt,

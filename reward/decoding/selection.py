@@ -12,7 +12,7 @@ import numpy as np
 from reward.data.cells import to_list
 from reward.data.samples import CaptionSample, ImageLike, is_wordless, read_references
 from reward.data.written_captions import caption_in
-from reward.errors import ConfigError, InvalidSampleError
+from reward.errors import InvalidSampleError
 from reward.rewards.combined_reward import AsyncReward, CombinedReward
 from reward.rewards.metric_reward import MetricReward
 from reward.rewards.rating import RatesCaptions, rates_captions, strips_thinking
@@ -28,8 +28,6 @@ def rerank(
     image: ImageLike | None = None,
     references: Sequence[str] = (),
     reward: RatesCaptions | Any,
-    temperature: float = 0.0,
-    seed: int | None = None,
 ) -> list[int]:
     """Indices of the candidates of one image, best first.
 
@@ -42,7 +40,6 @@ def rerank(
         references: reference captions, may be empty.
         reward: such as `VelaReward()`; or a metric's name (loaded anew at every call), a scorer, or a reward function
             with a trainer's call, see `reward.rewards.rating.rates_captions`.
-        temperature, seed: above 0, the order is drawn, see `soft_rank`.
 
     Raises:
         InvalidSampleError: a candidate or reference is no string, or no candidate with a word got a reward.
@@ -56,7 +53,7 @@ def rerank(
     captions = shown_captions(_checked([candidates]), rater)
     rewards = rate_captions(captions, [image], [references], rater)
     [to_choose_by] = rewards_of_words(captions, rewards)
-    return soft_rank(to_choose_by, temperature, np.random.default_rng(seed))
+    return rank(to_choose_by)
 
 
 def rate_candidates(
@@ -212,7 +209,7 @@ def rank(rewards: Sequence[float | None]) -> list[int]:
     return [index for _, index in sorted(scored)] + unscored
 
 
-def soft_rank(rewards: Sequence[float | None], temperature: float, rng: np.random.Generator | None = None) -> list[int]:
+def soft_rank(rewards: Sequence[float | None], temperature: float, rng: np.random.Generator) -> list[int]:
     """An order in which each place goes to a candidate with p proportional to exp(reward / temperature).
 
     The first place is soft best-of-n (Verdun et al. 2025): temperature 0 is best-of-n, an infinite one a fair lot.
@@ -223,19 +220,12 @@ def soft_rank(rewards: Sequence[float | None], temperature: float, rng: np.rando
         temperature: at least 0, in units of the reward.
         rng: draws the order.
 
-    Raises:
-        ConfigError: the temperature is below 0.
-
     Example:
-        >>> soft_rank([0.2, None, 0.9], temperature=0)
+        >>> soft_rank([0.2, None, 0.9], 0, np.random.default_rng())
         [2, 0, 1]
     """
-    if not temperature >= 0:
-        raise ConfigError(f"temperature must be at least 0, got {temperature}")
     if temperature == 0:
         return rank(rewards)
-    if rng is None:
-        rng = np.random.default_rng()
     noise = rng.gumbel(size=len(rewards))  # the largest of x + Gumbel noise is a draw from softmax(x)
     noisy: list[float | None] = []
     for reward, gumbel in zip(rewards, noise, strict=True):

@@ -116,6 +116,8 @@ class ServerJudge:
         parts = urlsplit(base_url or "")
         if parts.username or parts.password or parts.query:
             raise ConfigError(f"base_url must hold no user, password or query; put the key into ${api_key_env}")
+        if prices is not None and (not isinstance(prices, (tuple, list)) or len(prices) != 2):
+            raise ConfigError(f"prices must be two numbers, as in [2.5,10], got {prices!r:.80}")
         self.name = model
         if extra_body:  # what these change is another judge, also to a run that goes on
             self.name += f" {json.dumps(dict(extra_body), sort_keys=True, default=repr)}"

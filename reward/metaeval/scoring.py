@@ -23,8 +23,8 @@ from reward.metaeval.benchmarks import Benchmark
 from reward.metrics.base import MetricSpec, Scorer, fitted, image_documents
 from reward.metrics.function_places import names_function
 from reward.registry import as_scorer, is_address, load_scorer, metric_spec
-from reward.scoring.progress import progress_bar
 from reward.scoring.results import score_samples
+from reward.scoring.runs import progress_bar
 from reward.scoring.writers import write_text
 
 CHUNK = 256  # captions that are scored at a time, so that the bar moves

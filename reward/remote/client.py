@@ -156,6 +156,7 @@ class Replicas:
             ServiceError: it does not know the path or the token.
             Unreachable: there is no answer in time, or before the caller's work has ended.
         """
+        # Captions of one image that wait at the same replica are scored together.
         start = sum(key.encode()) % len(self._replicas)
         order = self._replicas[start:] + self._replicas[:start]
         deadline = time.monotonic() + self._patience

@@ -17,11 +17,10 @@ import pandas as pd
 from reward.data.cells import parse_list, read_number
 from reward.data.samples import find_column, join_names
 from reward.errors import DataError, InvalidSampleError
-from reward.scoring.image_root import image_identity
-from reward.scoring.image_root import image_root as find_root
 from reward.scoring.readers import open_source
 from reward.scoring.schemas import infer_schema, schema_of
-from reward.scoring.sources import BadRow, Source
+from reward.scoring.sources import BadRow, Source, image_identity
+from reward.scoring.sources import image_root as find_root
 from reward.scoring.summary import summary_beside
 
 _REWARDS = ("reward", "rewards")  # how columns of them end; the second is of lists

@@ -16,7 +16,7 @@ from reward.errors import ConfigError, InvalidSampleError
 from reward.metrics.function_forms import looks_at_images
 from reward.metrics.function_places import names_function
 from reward.registry import list_metrics
-from reward.rewards.logs import check_name, different_names, log_rows
+from reward.rewards.logs import different_names, log_rows
 from reward.rewards.rating import function_name, is_asynchronous, is_plain_callable, rates_captions
 from reward.rewards.trainers import check_one_name, warn_of_sums
 
@@ -87,7 +87,6 @@ class CombinedReward:
             raise ConfigError(f"{type(self).__name__} needs at least one reward function, got none")
         if not callable(how) and how not in _WAYS:
             raise ConfigError(f"how must be one of {', '.join(_WAYS)}, or a function of an array, got {how!r}")
-        check_name(name)
         self.parts: list[Any] = [_reward_function(part, position) for position, part in enumerate(parts)]
         self.part_names = different_names([function_name(part) for part in self.parts])
         self.how = how
@@ -124,8 +123,7 @@ class CombinedReward:
         **columns: Any,
     ) -> list[float | None]:
         """Rewards of the completions, one each, in order; each part gets all arguments."""
-        trainer_state = columns.get("trainer_state")
-        check_one_name(self, trainer_state)
+        check_one_name(self, log_extra)
         call = {"prompts": prompts, "completions": completions, "completion_ids": completion_ids, **columns}
         # A part may be a function that takes no loggers: it gets those that the trainer gives.
         if log_extra is not None:
@@ -138,7 +136,7 @@ class CombinedReward:
             for part_name, column in zip(self.part_names, table.T, strict=True):
                 log_rows(log_metric, f"{self.__name__}/{part_name}", column[np.isfinite(column)])
             log_rows(log_metric, f"{self.__name__}/unscored", [reward is None for reward in rewards])
-        warn_of_sums(self, trainer_state, rewards, log_extra)
+        warn_of_sums(self, rewards, log_extra)
         return rewards
 
     def load(self) -> Self:

@@ -39,9 +39,6 @@ def read_metric(
         ConfigError: options of a scorer that is loaded already, or a metric that needs a corpus and has none.
         UnknownMetricError, CheckpointError: there is no such metric, or no such source.
     """
-    # Several metrics take a column, and some users call it by what it holds.
-    names = {"rubric_column": "column", "questions_column": "column"}
-    options = {names.get(name, name): value for name, value in options.items()}
     metric, source = as_scorer(metric), as_source(source)
     scorer: Any = metric if hasattr(metric, "spec") else None
     if scorer is None and isinstance(source, list):

@@ -13,19 +13,13 @@ import numpy as np
 
 from reward.data.images import load_image
 from reward.data.score_table import ScoreTable
-from reward.errors import ConfigError, ImageError, InvalidSampleError
+from reward.errors import ImageError, InvalidSampleError
 from reward.metrics.base import MetricSpec
 from reward.metrics.function_places import names_function
 from reward.registry import is_address
 from reward.rewards.completions import Reason, Row
 
 logger = logging.getLogger(__name__)
-
-
-def check_name(name: Any) -> None:
-    """Refuses what is no name of a reward in a trainer's log; None leaves it to the reward."""
-    if name is not None and not isinstance(name, str):
-        raise ConfigError(f'name must be a text, such as name="caption", got {name!r:.80}')
 
 
 def default_name(spec: MetricSpec, source: str | os.PathLike[str], weights: Mapping[str, float] | None) -> str:

@@ -26,7 +26,6 @@ from reward.rewards.completions import Reason, Row, RowReader
 from reward.rewards.loading import away_between_calls, load_beside_a_trainer, read_metric, wait_for_judges
 from reward.rewards.logs import (
     check_first_call,
-    check_name,
     default_name,
     log_scores,
     report_reasons,
@@ -113,8 +112,7 @@ class MetricReward:
         batch_size: most samples in one forward pass; None leaves it to the metric.
         offload: whether the network waits in the CPU's memory between calls, which leaves the GPU's to the policy.
         revision, device, dtype: for loading. Default device: `cuda:LOCAL_RANK` where there is CUDA, else the CPU.
-        options: the metric's own, such as `prompt="my.yaml"` of `judge` and `column="checklist"` (or `rubric_column=`)
-            of `rubric`.
+        options: the metric's own, such as `prompt="my.yaml"` of `judge` and `column="checklist"` of `rubric`.
 
     What is wrong with these raises at construction, or at `load()` and the first call where only the checkpoint tells.
 
@@ -147,7 +145,6 @@ class MetricReward:
     ) -> None:
         if on_error not in ("none", "lowest", "raise"):
             raise ValueError(f'on_error must be "none", "lowest" or "raise", got {on_error!r}')
-        check_name(name)
         check_batch_size(batch_size)
         self._loaded_scorer, self.spec, self.source, loading = read_metric(metric, source, revision, options)
         self._loading = {**loading, "dtype": dtype}
@@ -182,9 +179,8 @@ class MetricReward:
                 reward of one aspect logs these shares alone, under the name of the whole.
             columns: data set columns, N values each.
         """
-        trainer_state = columns.get("trainer_state")
-        if trainer_state is not None:
-            check_one_name(self, trainer_state)
+        if log_extra is not None:
+            check_one_name(self, log_extra)
         scorer, reader = self._load()
         lists = (completions, *columns.values())  # tell one call from another, since a trainer makes completions anew
         with self._turn(scorer):
@@ -198,8 +194,8 @@ class MetricReward:
             aspects = () if self._aspect else self.spec.aspects
             log_scores(self._logged_as, aspects, call.table, log_extra, log_metric)
         rewards = self._rewards(call)
-        if trainer_state is not None:
-            warn_of_sums(self, trainer_state, rewards, log_extra)
+        if log_extra is not None:
+            warn_of_sums(self, rewards, log_extra)
         return rewards
 
     def score(self, samples: Any = None, captions: Any = None, references: Any = None, **columns: Any) -> ScoreTable:

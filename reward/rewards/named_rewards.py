@@ -15,16 +15,17 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from reward.aspect_weights import parse_weights
 from reward.errors import ConfigError
-from reward.judges.base import Judge
 from reward.metrics.base import Scorer
 from reward.metrics.options import split_options
-from reward.remote.scorer import RemoteScorer
 from reward.rewards.completions import RowReader
 from reward.rewards.metric_reward import MetricReward
+
+if TYPE_CHECKING:
+    from reward.judges import Judge
 
 beitscore_reward: BeitScoreReward  # both are made by __getattr__
 vela_reward: VelaReward
@@ -178,6 +179,8 @@ class RemoteReward(MetricReward):
         weights: Mapping[str, float] | None = None,
         **options: Any,
     ) -> None:
+        from reward.remote.scorer import RemoteScorer  # on use: it loads a client of HTTP
+
         settings, options = split_options(RemoteScorer, options)
         self.scorer = RemoteScorer(url, metric, **settings)
         super().__init__(self.scorer, weights=weights, **options)

@@ -14,9 +14,9 @@ from typing import Any
 
 from reward.data.samples import column_names, find_column, one_image, read_references
 from reward.errors import DataError, InvalidSampleError
-from reward.scoring.image_root import path_in
-from reward.scoring.sources import BadRow, DerivedSource, Source
+from reward.scoring.sources import BadRow, DerivedSource, Source, path_in
 
+# COCO names images by number: 391895 in its annotations is COCO_val2014_000000391895.jpg.
 _ZEROS = re.compile(r"^(COCO_\w+_)?0+(?=\d)")
 _Names = tuple[str, ...]  # of an image: its number, if it has one, its path from the root of the disk, and as written
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reward.checkpoints.fingerprints import fingerprint_file
 from reward.errors import DataError
-from reward.scoring.sources import BadRow, RowSource, Source, check_names
+from reward.scoring.sources import BadRow, Source, check_names
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,7 +41,6 @@ class ArrowSource(Source):
         self._drops_images = False
 
     def drop_images(self, image: str | None) -> None:
-        from reward.scoring.schemas import schema_without_images
 
         assert self.schema is not None
         self.schema = schema_without_images(self.schema, image)
@@ -57,7 +56,6 @@ class ArrowSource(Source):
 
     def tables(self) -> Iterator[pa.Table]:
         """All records, as tables of `schema`."""
-        from reward.scoring.schemas import paths_of_images
 
         assert self.schema is not None
         for table in self._read(self.schema.names, paths_only=self._drops_images):
@@ -65,7 +63,6 @@ class ArrowSource(Source):
             yield table.replace_schema_metadata(self.schema.metadata)
 
     def records(self) -> Iterator[dict[str, Any] | BadRow]:
-        from reward.scoring.schemas import with_exact_times
 
         for table in self.tables():
             yield from with_exact_times(table).to_pylist()
@@ -88,7 +85,7 @@ class ParquetSource(ArrowSource):
         self._groups: list[tuple[Path | str, int, int, int]] = []  # file, number, rows, and rows at a time
         schemas: list[pa.Schema] = []
         for path in files:
-            file = _opened(path)  # only while it is read
+            file = parquet_file(path)  # only while it is read
             check_names(file.schema_arrow.names, path)
             schemas.append(file.schema_arrow)
             if odd := sorted(set(schemas[-1].names) ^ set(schemas[0].names)):
@@ -112,8 +109,6 @@ class ParquetSource(ArrowSource):
     def _read(self, columns: Sequence[str], start: int = 0, paths_only: bool = False) -> Iterator[pa.Table]:
         import pyarrow as pa
 
-        from reward.scoring.schemas import is_image
-
         types = pa.schema([self.types.field(name) for name in columns])
         names = [field.name for field in types]
         if paths_only:
@@ -124,7 +119,7 @@ class ParquetSource(ArrowSource):
                 start -= rows
                 continue
             if file is None or path != file_path:
-                file, file_path = _opened(path), path
+                file, file_path = parquet_file(path), path
             with _data_errors(f"{path} is damaged"):
                 for batch in file.iter_batches(rows_at_a_time, row_groups=[group], columns=names):
                     if start < batch.num_rows:
@@ -159,7 +154,8 @@ class DatasetSource(ArrowSource):
         return iter(rows.iter(_rows_at_a_time(self.dataset.data.nbytes, self.dataset.data.num_rows)))
 
 
-def _opened(path: Path | str) -> pq.ParquetFile:
+def parquet_file(path: Path | str) -> pq.ParquetFile:
+    """A Parquet file, of which the footer is read. Raises DataError."""
     import pyarrow.parquet as pq
 
     with _data_errors(f"{path} cannot be read as Parquet"):
@@ -181,9 +177,12 @@ def _rows_at_a_time(size: int, rows: int) -> int:
 
 
 def dataset_source(dataset: Any, *, name: str, folder: Path) -> Source:
-    """The rows of a `datasets.Dataset` as it gives them: its format's columns, and what its transform makes of them."""
-    if dataset.format["type"] == "custom" and len(dataset):
-        return TransformedSource(dataset, name=name, folder=folder)
+    """The rows of a `datasets.Dataset`, with the columns of its format."""
+    if dataset.format["type"] == "custom":
+        raise DataError(
+            f"{name} has a transform (set_transform, with_transform), which is called anew whenever a row is read: "
+            "apply it once, as data.with_format(None).map(...) does"
+        )
     columns = dataset.format["columns"]
     if dataset.format["output_all_columns"]:
         columns = dataset.column_names
@@ -197,57 +196,54 @@ def open_arrow(path: Path) -> Source:
     return dataset_source(datasets.Dataset.from_file(str(path)), name=path.name, folder=path.parent)
 
 
-class TransformedSource(RowSource):
-    """The rows that a transform gives (`set_transform`, `with_transform`), one at a time.
+def with_exact_times(table: pa.Table) -> pa.Table:
+    """The table with text for times of the day in nanoseconds, of which Python's `time` would lose three digits."""
+    import pyarrow as pa
 
-    A row is asked for anew whenever it is read, so texts must not be drawn at random. Pixels are left out of the
-    records.
-    """
-
-    is_indexed = True
-
-    def __init__(self, dataset: Any, *, name: str, folder: Path) -> None:
-        self.dataset, self.name, self.folder = dataset, name, folder
-        self.num_rows = len(dataset)
-        first_bad = None
-        for row in self.parsed():
-            if isinstance(row, dict):
-                self.columns, self._record_columns = list(row), list(_without_pixels(row))
-                return
-            first_bad = first_bad or row
-        raise DataError(f"{name} has no row that can be read. The first: {first_bad and first_bad.message}")
-
-    @property
-    def record_columns(self) -> list[str]:
-        return self._record_columns
-
-    def fingerprint(self) -> str:
-        from datasets.fingerprint import Hasher
-
-        stored = DatasetSource(self.dataset.with_format(None), name=self.name, folder=self.folder).fingerprint()
-        return hashlib.sha256(f"{stored} {Hasher.hash(self.dataset.format)}".encode()).hexdigest()
-
-    def parsed(self, start: int = 0) -> Iterator[dict[str, Any] | BadRow]:
-        for number in range(start, self.num_rows):
-            try:
-                yield dict(self.dataset[number])
-            except Exception as error:  # of the transform, of whatever kind, or of an image that cannot be decoded
-                yield BadRow(f"row {number + 1} of the data set cannot be read: {type(error).__name__}: {error}"[:500])
-
-    def records(self) -> Iterator[dict[str, Any] | BadRow]:
-        for row in self.parsed():
-            yield row if isinstance(row, BadRow) else _without_pixels(row)
+    for position, field in enumerate(table.schema):
+        if field.type == pa.time64("ns"):
+            table = table.set_column(position, field.name, table.column(position).cast(pa.string()))
+    return table
 
 
-def _without_pixels(row: dict[str, Any]) -> dict[str, Any]:
-    cells = {name: value for name, value in row.items() if not _holds_pixels(value)}
-    return {name: value.tolist() if hasattr(value, "tolist") else value for name, value in cells.items()}
+def is_image(kind: pa.DataType) -> bool:
+    """Whether a column holds images as `datasets` keeps them."""
+    import pyarrow as pa
+
+    return pa.types.is_struct(kind) and {field.name for field in kind} == {"bytes", "path"}
 
 
-def _holds_pixels(value: Any) -> bool:
-    """Whether a cell is, or has inside it, a PIL image or an array of several dimensions."""
-    if isinstance(value, dict):
-        return any(map(_holds_pixels, value.values()))
-    if isinstance(value, (list, tuple)):
-        return any(map(_holds_pixels, value))
-    return hasattr(value, "getbands") or getattr(value, "ndim", 0) > 1
+def schema_without_images(schema: pa.Schema, image: str | None) -> pa.Schema:
+    """A schema without pictures: of images the paths stay; lists of them go, and the bytes of the column `image`."""
+    import pyarrow as pa
+
+    fields = []
+    for field in schema:
+        if is_image(field.type):
+            fields.append(pa.field(field.name, field.type.field("path").type))
+        elif not holds(field.type, is_image) and not (field.name == image and holds(field.type, _is_bytes)):
+            fields.append(field)
+    return pa.schema(fields)
+
+
+def paths_of_images(table: pa.Table) -> pa.Table:
+    """A table with the paths of its images in place of the images."""
+    import pyarrow.compute as pc
+
+    for position, field in enumerate(table.schema):
+        if is_image(field.type):
+            table = table.set_column(position, field.name, pc.struct_field(table.column(position), "path"))
+    return table
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
+
+
+def holds(kind: pa.DataType, wanted: Callable[[pa.DataType], bool]) -> bool:
+    """Whether a type is of the wanted kind, or a type inside it."""
+    if wanted(kind):
+        return True
+    return any(holds(kind.field(position).type, wanted) for position in range(kind.num_fields))

@@ -25,6 +25,27 @@ _loaded: dict[str, tuple[str, Metrics]] = {}
 _loading = threading.Lock()
 
 
+class LoadedOnce(Metrics):
+    """Metrics that a process loads once, whatever number of copies are unpickled in it."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        super().__init__(metrics.parts, metrics.weights, metrics.options)
+        self.made_for = metrics.made_for
+
+    def load(self, **options: Any) -> Metrics:
+        """See `Metrics.load`; refuses checkpoints whose files are others than when it was first loaded or pickled."""
+        if not self.is_named:
+            return super().load(**options)
+        with _loading:
+            fingerprint, key = self.stay(), repr((self.parts, self.weights, self.options, options))
+            if key not in _loaded or _loaded[key][0] != fingerprint:
+                _loaded.pop(key, None)  # that of older files
+                metrics = super().load(**options)
+                check_corpus(metrics)
+                _loaded[key] = fingerprint, metrics
+            return _loaded[key][1]
+
+
 class BatchScorer:
     """Scores batches of columns: a picklable function for engines that hand batches to workers.
 
@@ -81,7 +102,7 @@ class BatchScorer:
         added_only: bool = False,
         **options: Any,
     ) -> None:
-        self.given = Metrics.of(scorer, source, weights=weights, **options)
+        self.given = LoadedOnce(Metrics.of(scorer, source, weights=weights, **options))
         self.names: dict[str, Any] = {
             "candidate": candidate_column,
             "image": image_column,
@@ -97,18 +118,9 @@ class BatchScorer:
 
     def loaded(self) -> Metrics:
         """The scorers; loaded if this process does not have them yet."""
-        if self._metrics is None and not self.given.is_named:
+        if self._metrics is None:
             self._metrics = self.given.load()
-        with _loading:
-            if self._metrics is None:
-                fingerprint, key = self.given.stay(), repr((self.given.parts, self.given.weights, self.given.options))
-                if key not in _loaded or _loaded[key][0] != fingerprint:
-                    _loaded.pop(key, None)  # that of older files
-                    metrics = self.given.load()
-                    check_corpus(metrics)
-                    _loaded[key] = fingerprint, metrics
-                self._metrics = _loaded[key][1]
-            return self._metrics
+        return self._metrics
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "images_decoded": 0, "_metrics": None}

@@ -26,8 +26,7 @@ from reward.data.samples import (
 )
 from reward.errors import DataError, InvalidSampleError
 from reward.metrics.base import MetricSpec
-from reward.scoring.image_root import image_identity, path_in
-from reward.scoring.sources import BadRow, Source
+from reward.scoring.sources import BadRow, Source, image_identity, path_in
 
 Problem: TypeAlias = "tuple[str, str]"  # its kind, and the message
 
@@ -118,6 +117,7 @@ class ColumnPlan:
             texts.append(row.get(self.references))
         for _, column in self.context:
             texts.append(row.get(column))
+        # By the name a part knows its rows again: whatever is read of a row is in it, and nothing else is.
         task.name = repr([texts, written_image, task.stamp])
         try:
             self._read_captions(task, row)

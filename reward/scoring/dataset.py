@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reward.metrics.base import Scorer
@@ -40,7 +39,6 @@ def score_dataset(
     progress: bool = False,
     devices: str | Sequence[str] | None = None,
     drop_images: bool = False,
-    records: Path | None = None,
     **options: Any,
 ) -> ScoringSummary:
     """Scores every row of a data set and writes a file with the same rows, in the same order, and the scores.
@@ -97,8 +95,6 @@ def score_dataset(
             by name, and a script must call this below `if __name__ == "__main__":`. None scores in this process.
         drop_images: leave the images that Parquet files and data sets hold out of the output, but for their paths. Else
             they stay, in JSON and CSV as data URLs; other bytes stay there in base64.
-        records: for a part of a larger data set, of which all images may be missing in `image_root`: the folder of
-            `<output>.partial` and `<output>.summary.json`. None is that of the output.
         options: passed to the scorer's `from_pretrained` (device, dtype, revision, cache, cache_size).
 
     Returns:
@@ -137,7 +133,6 @@ def score_dataset(
         part_rows=part_rows,
         devices=devices,
         drop_images=drop_images,
-        records=records,
         **options,
     )
     return run(overwrite=overwrite, progress=progress)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -16,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from reward.checkpoints.folders import warn_embedded
 from reward.errors import ConfigError, WorkerError
 from reward.registry import MetricSource
+from reward.scoring.process_group import ProcessGroup
 from reward.scoring.runs import rows_of
 from reward.scoring.several import Metrics
 
@@ -24,11 +23,12 @@ if TYPE_CHECKING:
 
 
 def parse_devices(devices: str | Sequence[str] | None) -> list[str]:
-    """The devices to score on, one for each process.
+    """The devices to score or to serve on, one for each process.
 
     Args:
-        devices: names, as a list or separated by commas; `"auto"` means all GPUs, or the CPU where there is none.
-            A device that is named twice gets two processes. None means no choice: an empty list.
+        devices: names, as a list or separated by commas, such as `"cpu,cpu"`, `"cuda:0,cuda:1"` or `"0,1"`, which are
+            GPUs, too; `"auto"` means all GPUs, or the CPU where there is none. A device that is named twice gets two
+            processes. None means no choice: an empty list.
 
     Raises:
         ConfigError: there is no such device.
@@ -45,7 +45,10 @@ def parse_devices(devices: str | Sequence[str] | None) -> list[str]:
         return [f"cuda:{number}" for number in range(torch.cuda.device_count())] or ["cpu"]
     if isinstance(devices, str):
         devices = devices.split(",")
-    names = [name.strip() for name in devices]
+    names = []
+    for name in devices:
+        name = name.strip()
+        names.append(f"cuda:{int(name)}" if name.isdecimal() else name)
     if not names or not all(names):
         raise ConfigError(f"devices must be auto, or names such as cuda:0,cuda:1; got {devices!r}")
     if set(names) != {"cpu"}:  # which needs no torch to be known
@@ -107,12 +110,11 @@ def processes(devices: Sequence[str], job: Job) -> Iterator[Callable[[Sequence[r
         warn_embedded()  # here, once for all processes
     packed, threads = dill.dumps(job), max(1, cpu_threads() // len(devices))
     started: dict[Any, tuple[str, Any]] = {}
-    try:
+    with ProcessGroup() as group:
         for device in devices:
             pipe, theirs = multiprocessing.Pipe()
-            process = start_process(_serve, theirs, packed, device, threads)
-            theirs.close()
-            started[pipe] = device, process
+            started[pipe] = device, group.start(_serve, theirs, packed, device, threads)
+            theirs.close()  # so that the pipe ends when the process does
         for pipe, (device, process) in started.items():
             _received(
                 pipe,
@@ -123,11 +125,6 @@ def processes(devices: Sequence[str], job: Job) -> Iterator[Callable[[Sequence[r
                 'if __name__ == "__main__":, since its processes import the script',
             )
         yield partial(_shared_out, started)
-    finally:
-        for pipe, (_, process) in started.items():
-            process.terminate()
-            process.join()
-            pipe.close()
 
 
 def _shared_out(started: Mapping[Any, tuple[str, Any]], blocks: Sequence[range]) -> Iterator[Progress]:
@@ -184,24 +181,3 @@ def _serve(pipe: Connection, packed: bytes, device: str, threads: int) -> None:
     except BaseException as error:  # raised again there
         with suppress(Exception):
             pipe.send(error)
-
-
-def start_process(target: Callable[..., None], *arguments: Any) -> Any:
-    """Starts a process that ends with this one, however this one ends, and that leaves Ctrl-C to it."""
-    spawn = multiprocessing.get_context("spawn")  # a fork cannot use CUDA
-    process = spawn.Process(target=_run_in_process, args=(target, *arguments))
-    process.start()
-    return process
-
-
-def _run_in_process(target: Callable[..., None], *arguments: Any) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one ends the others
-    threading.Thread(target=_end_with_parent, name="watch-parent", daemon=True).start()
-    target(*arguments)
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None  # this is a worker
-    parent.join()  # after kill -9 nobody would take what it has done, and the GPU stay taken
-    os._exit(1)

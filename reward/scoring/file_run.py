@@ -20,14 +20,13 @@ from reward.data.samples import find_column, one_image, read_references
 from reward.errors import InvalidSampleError, OutputError
 from reward.metrics.base import image_documents
 from reward.scoring.columns import find_columns
-from reward.scoring.image_root import image_identity
-from reward.scoring.image_root import image_root as find_root
 from reward.scoring.job import Job
 from reward.scoring.readers import open_source
 from reward.scoring.results import fill_rewards, ranks, reads_images
 from reward.scoring.runs import PartFolder, ResumableRun, ScoringInterrupted, left_out_of_garbage_collection, rows_of
 from reward.scoring.several import Metrics
-from reward.scoring.sources import BadRow
+from reward.scoring.sources import BadRow, image_identity
+from reward.scoring.sources import image_root as find_root
 from reward.scoring.summary import ScoringSummary, Selection, SummaryBuilder
 from reward.scoring.writers import check_output, write_atomically, write_rows
 
@@ -41,6 +40,8 @@ class FileRun:
         columns: arguments of `find_columns`.
         is_ranked: whether candidates compete.
         selection: which rows are written.
+        records: for a part of a larger data set, of which all images may be missing in `image_root`: the folder of
+            `<output>.partial` and `<output>.summary.json`. None is that of the output.
         others: see `score_dataset`.
     """
 
@@ -193,14 +194,16 @@ class FileRun:
                 work = stack.enter_context(processes(self.devices, job))
                 missing = _blocks(missing, job.part_rows)
             else:
-                corpus = image_documents(self._images_with_references())
-                work = replace(job, metrics=self.metrics.load().fit(corpus)).work
+                metrics = self.metrics.load()
+                if metrics.needs_corpus:
+                    metrics = metrics.fit(image_documents(self._images_with_references()))
+                work = replace(job, metrics=metrics).work
             # The models are loaded now: the rate counts from here.
             start = time.perf_counter()
             stack.enter_context(left_out_of_garbage_collection())
             advance = None
             if progress:
-                from reward.scoring.progress import progress_bar
+                from reward.scoring.runs import progress_bar
 
                 advance = stack.enter_context(progress_bar(True, done=_count_rows(parts), total=total))
             for step in work(missing):
@@ -245,6 +248,7 @@ class FileRun:
         if self.selects:
             is_selected = self.selection.rows(self._numbers(folder, parts, rewards), self._identities())
 
+        # The parts of a large run do not fit into memory: they are read one by one while the output is written.
         def values() -> Iterator[tuple[Any, ...]]:
             for part in folder.parts(parts):
                 summary.add_record(part.record)

@@ -15,8 +15,8 @@ from reward.data.image_files import is_image_name
 from reward.data.json_files import parse_json
 from reward.data.samples import COLUMN_NAMES, column_names
 from reward.errors import DataError
-from reward.scoring.csv_source import TextTable
-from reward.scoring.sources import HeldRows, JsonLinesSource, Source, json_row, loaded, opened, without_mark
+from reward.scoring.row_sources import HeldRows, JsonLinesSource, TextTable, json_row, loaded, opened, without_mark
+from reward.scoring.sources import Source
 
 _COLUMN_NAMES = {"id", "image_id"}.union(*(column_names(role) for role in COLUMN_NAMES))
 
@@ -86,7 +86,7 @@ def open_pictures(folder: Path) -> Source | None:
     """Pictures of a folder with their captions, `1.jpg` and `1.txt`; None where no picture has one beside it.
 
     Raises:
-        DataError: a text has several lines, or is beside several pictures.
+        DataError: a text has several lines, or is beside several pictures, or there is nothing but pictures.
     """
     texts: dict[str, Path] = {}
     pictures: dict[str, list[str]] = {}
@@ -98,6 +98,12 @@ def open_pictures(folder: Path) -> Source | None:
         elif is_image_name(path):
             pictures.setdefault(path.stem, []).append(path.name)
     if texts.keys().isdisjoint(pictures):
+        files = [path for path in folder.rglob("[!.]*") if path.is_file()]
+        if files and all(map(is_image_name, files)):
+            raise DataError(
+                f"{folder} holds pictures and no captions: put captions.csv with a line `image,caption` and a row for "
+                "each beside them, or have them captioned: capreward caption --help"
+            )
         return None
     rows = []
     for stem, names in pictures.items():

@@ -95,10 +95,13 @@ class Job:
                     del chunk[:most]
                     summary = SummaryBuilder()
                     built = columns.build(tasks, self.batch_size, summary)
-                    stamps, groups = [task.stamp for task in tasks], [task.group for task in tasks]
+                    part = Part(columns.types, built, vars(summary), [], [])
+                    for task in tasks:
+                        part.stamps.append(task.stamp)
+                        part.groups.append(task.group)
                     name = part_name(tasks)
-                    put_part(self.folder, name, Part(columns.types, built, vars(summary), stamps, groups))
-                    failed = sum(error is not None for error in built[f"{self.prefix}error"])
+                    put_part(self.folder, name, part)
+                    failed = len(tasks) - built[f"{self.prefix}error"].count(None)
                     # A kill costs the part that is being scored, so the next one is as long as a minute allows.
                     seconds = max(time.perf_counter() - start, 1e-6)
                     most = 1 + int(PART_SECONDS * len(tasks) / seconds)
@@ -110,6 +113,7 @@ class Job:
 @contextmanager
 def _answers_kept(metrics: Metrics, path: Path) -> Iterator[None]:
     """Has the judges that are asked keep their answers in a file, unless they keep them elsewhere."""
+    # An answer may have cost money: after a kill, no question of the part that was under way is asked again.
     judges: list[Any] = []
     for scorer in metrics.parts:
         for judge in getattr(scorer, "judges", ()):
@@ -136,17 +140,25 @@ class PictureReader:
 
     def __init__(self, metrics: Metrics, root: str | os.PathLike[str]) -> None:
         self.root = os.fspath(root)
-        self.scorers = [scorer for scorer in metrics.parts if isinstance(scorer, CaptionScorer)]
-        readers = [scorer for scorer in metrics.parts if reads_images(scorer)]
-        self.is_needed = bool(readers)
-        networks = [scorer for scorer in readers if isinstance(scorer, CaptionScorer) and scorer.decodes_images]
-        caches = [network.caches["images"] for network in networks if "images" in network.caches]
+        self.scorers: list[CaptionScorer] = []
+        self.networks: list[CaptionScorer] = []
+        self.caches: list[Any] = []
+        readers = 0
+        for scorer in metrics.parts:
+            is_reader, is_network = reads_images(scorer), isinstance(scorer, CaptionScorer)
+            readers += is_reader
+            if is_network:
+                self.scorers.append(scorer)
+            if is_network and is_reader and scorer.decodes_images:
+                self.networks.append(scorer)
+                if "images" in scorer.caches:
+                    self.caches.append(scorer.caches["images"])
+        self.is_needed = readers > 0
         # Pixels are prepared if all metrics take them so, and an image that all have in their caches stays encoded.
-        if len(networks) < len(readers):
-            networks = []
-        if len(caches) < len(readers):
-            caches = []
-        self.networks, self.caches = networks, caches
+        if len(self.networks) < readers:
+            self.networks = []
+        if len(self.caches) < readers:
+            self.caches = []
         self.pins = any(map(is_on_gpu, self.networks))
 
     def __call__(self, image: Any) -> Image.Image | KeyedImage:
@@ -210,12 +222,14 @@ def decoded_chunks(
     Args:
         blocks: rows with images as the data have them; consumed in another thread.
         reader: opens one image; may raise ImageError.
-        rows: of a chunk, which has fewer at the end of a block, and where its images take `CHUNK_BYTES`.
+        rows: of a chunk; the first has `FIRST_ROWS` at most. One is shorter at the end of a block, and where its images
+            take `CHUNK_BYTES`.
 
     Raises:
         Exception: whatever `blocks` or `reader` raised, except ImageError.
     """
     stop, turn = threading.Event(), threading.Lock()
+    # A generator cannot be closed while it runs in the other thread: the rows end instead, and so does the generator.
     chunks = _chunks((takewhile(lambda _: not stop.is_set(), block) for block in blocks), reader, rows)
 
     def next_chunk() -> tuple[list[RowTask], int] | None:
@@ -237,14 +251,18 @@ def decoded_chunks(
 def _chunks(
     blocks: Iterable[Iterable[RowTask]], reader: PictureReader, rows: int
 ) -> Generator[tuple[list[RowTask], int], None, None]:
+    # Large pictures take long: the scorer starts with a few of them, and does not wait for a whole chunk.
+    most = min(FIRST_ROWS, rows)
     with ThreadPoolExecutor(THREADS, thread_name_prefix="decode") as pool:
+        # One chunk is full and waits for its last images; the next one has begun, so that no thread is idle meanwhile.
         for block in blocks:
             chunk, full = _Chunk(reader, pool), None
             for task in block:
-                if len(chunk.tasks) >= rows or chunk.bytes >= CHUNK_BYTES:
+                if len(chunk.tasks) >= most or chunk.bytes >= CHUNK_BYTES:
                     if full is not None:
                         yield full.decoded()
                     chunk, full = _Chunk(reader, pool), chunk
+                    most = rows
                 chunk.add(task)
                 # While the last images of a full chunk are waited for, the threads have some of the next one.
                 has_work = len(chunk.images) >= IMAGES_AHEAD or not reader.is_needed
@@ -301,8 +319,11 @@ class _Chunk:
                 task.image = images.get(task.image_key)
                 task.image_problem = problems.get(task.image_key)
         self._reader.read_ahead(self.tasks)
-        is_encoded = [isinstance(getattr(image, "image", None), bytes) for image in images.values()]
-        return self.tasks, is_encoded.count(False)
+        decoded = len(images)
+        for image in images.values():
+            if isinstance(getattr(image, "image", None), bytes):
+                decoded -= 1
+        return self.tasks, decoded
 
 
 def _size(future: Future[Any]) -> int:

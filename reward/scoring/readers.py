@@ -26,8 +26,8 @@ KINDS = {
     ".ndjson": "forms.open_json_lines",
     ".jsonlines": "forms.open_json_lines",
     ".json": "forms.open_json",
-    ".csv": "csv_source.TextTable",
-    ".tsv": "csv_source.TextTable",
+    ".csv": "row_sources.TextTable",
+    ".tsv": "row_sources.TextTable",
     ".token": "forms.open_token",
     ".token.txt": "forms.open_token",
     ".txt": "forms.open_text",
@@ -140,6 +140,16 @@ def written(address: str | os.PathLike[str]) -> str:
     return f"{scheme}:{'///' if scheme == 'file' else '//'}{rest.lstrip('/')}"
 
 
+def refuse_address_of_data(data: str | os.PathLike[str]) -> None:
+    """Refuses data in an object store or on the web, and shows how Ray scores them (DataError)."""
+    if is_remote_path(data):
+        raise DataError(
+            f"{written(data)} is an address; nothing is fetched from there. Copy the files to this disk, or score them "
+            'by Ray Data: ray.data.read_parquet("s3://...").map_batches(BatchScorer("vela"), batch_format="pyarrow")'
+            '.write_parquet("s3://...")'
+        )
+
+
 def open_source(data: Any, *, split: str | None = None, annotations: str | os.PathLike[str] | None = None) -> Source:
     """Opens a data file, files of a pattern, a data set folder, a data set of the Hub, or a data set object.
 
@@ -217,11 +227,8 @@ def _open(data: Any, split: str | None) -> Source:
     if not isinstance(data, (str, os.PathLike)):
         raise DataError(f"data must be a path, a datasets.Dataset or a DatasetDict, got {type(data).__name__}")
     path, hub = Path(data), _HUB_NAME.fullmatch(written(data))
-    if is_remote_path(path) and not hub:
-        raise DataError(
-            f"{written(data)} is an address; nothing is fetched from there. Copy it to this disk: only `capreward "
-            "score --engine ray` (score_files) reads addresses, with --workers 0 also without a cluster"
-        )
+    if not hub:
+        refuse_address_of_data(data)
     if path.is_dir():
         return _open_folder(path, split)
     # A path such as photos/captions.jsonl has the form of a name on the Hub, too: its ending tells.
@@ -357,11 +364,6 @@ def _load(
         if os.path.isdir(name):
             problem = f"{name} is no folder of a data set"
         raise DataError(f"{problem}: {_in_short(error)}") from error
-    if loaded.column_names == ["image"] and os.path.isdir(name):
-        raise DataError(
-            f"{folder} holds pictures and no captions: put captions.csv with a line `image,caption` and a row for "
-            "each beside them, or have them captioned: capreward caption --help"
-        )
     return _of_splits(loaded, None, name=name, folder=folder)
 
 

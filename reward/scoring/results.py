@@ -74,29 +74,35 @@ class AddedColumns:
     ) -> None:
         self.metrics, self.prefix, self.caption = metrics, prefix, caption
         self._weights, self._shares = metrics.weigh(), metrics.shares
-        aspects: list[str] = []
-        texts: list[str] = []
+        aspects: dict[str, str] = {}  # names and types of columns
+        texts: dict[str, str] = {}
+        truncated: dict[str, str] = {}
         for name, spec in zip(metrics.prefixes, metrics.specs, strict=True):
-            aspects += [name + aspect for aspect in spec.aspects]
-            texts += [name + text for text in spec.texts]
+            for aspect in spec.aspects:
+                aspects[name + aspect] = "float64"
+            for text in spec.texts:
+                texts[name + text] = "string"
+            truncated[f"{name}truncated"] = "bool_"
         self.rewards = metrics.rewards
         self.numbers = [*aspects, *self.rewards]
         if caption is None:
-            types = dict.fromkeys(aspects, "float64") | dict.fromkeys(texts, "string")
-            types |= dict.fromkeys(self.rewards, "float64")
-            types |= {f"{name}truncated": "bool_" for name in metrics.prefixes}
-            types["error"] = "string"
+            types = {**aspects, **texts, **dict.fromkeys(self.rewards, "float64"), **truncated, "error": "string"}
             if is_ranked:
                 types["rank"] = "int64"
         else:
-            lists = ["rewards", *(name for name in self.numbers if name != "reward")]
-            types = {"best": "string", "order": "list int64", **dict.fromkeys(lists, "list float64")}
+            types = {
+                "best": "string",
+                "order": "list int64",
+                **dict.fromkeys(["rewards", *self.numbers], "list float64"),
+            }
+            del types["reward"]  # of which `rewards` is the list
             types |= {"truncated": "list bool_", "error": "string"}
-        self.types = {prefix + name: kind for name, kind in types.items()}
-        for name in self.types:
-            if name in taken:
+        self.types: dict[str, str] = {}
+        for name, kind in types.items():
+            self.types[prefix + name] = kind
+            if prefix + name in taken:
                 raise DataError(
-                    f"the input has a column {name!r} already, which the output would have too; "
+                    f"the input has a column {prefix + name!r} already, which the output would have too; "
                     "give the new columns a prefix with --prefix, such as --prefix new_"
                 )
         if caption is not None:
@@ -157,6 +163,8 @@ class AddedColumns:
         """{name of an aspect or a reward: (N,)} of N captions; a reward may be -inf, see `fill_rewards`."""
         columns: list[np.ndarray] = []
         rewards: list[np.ndarray] = []
+        # The lowest reward of a metric without a bound is known once all rows are scored: a caption without a word has
+        # -inf until then.
         for scorer, table, weights in zip(self.metrics.parts, tables, self._weights, strict=True):
             columns.extend(table.scores.T)
             rewards.append(
@@ -188,19 +196,21 @@ class AddedColumns:
         """
         problems: list[list[Problem]] = []
         errors: list[str | None] = []
-        names = self.metrics.names
         for of_metrics in zip(*failures, strict=True):
-            by_metric = {name: problem for name, problem in zip(names, of_metrics, strict=True) if problem is not None}
-            first = next(iter(by_metric.values()), None)
+            first = next(filter(None, of_metrics), None)
             if first is None:
                 problems.append([])
                 errors.append(None)
-            elif len(names) > 1 and (len(set(of_metrics)) > 1 or first[0] == "metric"):
-                problems.append([(name, message) for name, (_, message) in by_metric.items()])
-                errors.append("; ".join(f"{name}: {message}" for name, message in problems[-1]))
-            else:
+            elif len(of_metrics) == 1 or (len(set(of_metrics)) == 1 and first[0] not in ("metric", "text")):
                 problems.append([first])
                 errors.append(first[1])
+            else:
+                by_metric: list[Problem] = []
+                for name, problem in zip(self.metrics.names, of_metrics, strict=True):
+                    if problem is not None:
+                        by_metric.append((name, problem[1]))
+                problems.append(by_metric)
+                errors.append("; ".join(map(": ".join, by_metric)))
         return problems, errors
 
     def _columns_of_lists(
@@ -283,7 +293,9 @@ def _score(captions: _Captions, scorer: Scorer, batch_size: int | None) -> tuple
         table = score_samples([samples[place] for place in places], scorer, batch_size)  # type: ignore[misc]
         scores[places], truncated[places] = table.scores, table.truncated
         for row, message in table.errors.items():
-            problems[places[row]] = ("metric", message)
+            # Who has scores and an error lacks a text alone, such as an explanation.
+            has_scores = np.isfinite(table.scores[row]).all()
+            problems[places[row]] = ("text" if has_scores else "metric", message)
         for name, column in texts.items():
             for place, text in zip(places, table.texts[name], strict=True):
                 column[place] = text

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import re
+import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _PART = re.compile(r"(\d{9,})-(\d+)-[0-9a-f]{16}\.json\.gz")
+LOG_SECONDS = 60  # between two lines where no terminal shows a bar
 _RUN, _LOCK, ANSWERS = "run.json", "lock", "answers.sqlite"
 _FILES = re.compile(rf"({_PART.pattern}|{re.escape(_RUN)}|{_LOCK}|{re.escape(ANSWERS)}.*)(\.tmp)?")
 
@@ -63,6 +65,46 @@ def left_out_of_garbage_collection() -> Iterator[None]:
         yield
     finally:
         gc.unfreeze()
+
+
+class _Lines:
+    """Where tqdm writes if no terminal shows its bar: each state becomes a line."""
+
+    def write(self, text: str) -> None:
+        if text := text.strip("\r\n "):
+            print(text, file=sys.stderr, flush=True)
+
+    def flush(self) -> None:
+        """Each line is written at once."""
+
+
+@contextmanager
+def progress_bar(
+    show: bool, *, done: int, total: int | None, doing: str = "scoring"
+) -> Iterator[Callable[[int, int], None]]:
+    """Gives a function to be called with (rows, errors) after each chunk.
+
+    Args:
+        show: whether to draw anything.
+        done: rows that an earlier run scored; they do not count in the rate.
+        total: number of rows, None if unknown.
+        doing: what is done with the rows, shown before the bar.
+    """
+    from tqdm.auto import tqdm
+
+    form: dict[str, Any] = {"desc": doing, "total": total, "initial": done, "unit": " rows", "disable": not show}
+    if not sys.stderr.isatty() and "ipykernel" not in sys.modules:  # a notebook shows a bar of its own
+        form |= {"file": _Lines(), "mininterval": LOG_SECONDS, "miniters": 1, "ascii": True, "ncols": 100}
+    with tqdm(**form) as bar:
+        failed = 0
+
+        def advance(rows: int, errors: int) -> None:
+            nonlocal failed
+            failed += errors
+            bar.set_postfix(errors=failed, refresh=False)
+            bar.update(rows)
+
+        yield advance
 
 
 class ResumableRun:
@@ -278,6 +320,7 @@ class PartFolder:
             yield part
 
     def _read(self, name: str) -> Part | None:
+        # A part that was cut or changed on the disk is as if it were not there: its rows are scored again.
         try:
             return Part(**json.loads(gzip.decompress((self.path / name).read_bytes())))
         except (OSError, EOFError, zlib.error, ValueError, TypeError):

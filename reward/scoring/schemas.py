@@ -1,18 +1,17 @@
-"""Arrow tables of scored data: types for rows that have none, columns of pictures, and Parquet files."""
+"""Arrow tables of scored data: types for rows that have none, further columns, and Parquet files."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from reward.errors import OutputError
-from reward.scoring.arrow_sources import ArrowSource
+from reward.scoring.arrow_sources import ArrowSource, holds
 from reward.scoring.sources import BadRow, Source
 from reward.scoring.writers import MORE_ROWS
 
@@ -151,54 +150,11 @@ def write_parquet(path: Path, tables: Iterator[pa.Table]) -> None:
             writer.write_table(pa.concat_tables(waiting))
 
 
-def with_exact_times(table: pa.Table) -> pa.Table:
-    """The table with text for times of the day in nanoseconds, of which Python's `time` would lose three digits."""
-    for position, field in enumerate(table.schema):
-        if field.type == pa.time64("ns"):
-            table = table.set_column(position, field.name, table.column(position).cast(pa.string()))
-    return table
-
-
-def is_image(kind: pa.DataType) -> bool:
-    """Whether a column holds images as `datasets` keeps them."""
-    return pa.types.is_struct(kind) and {field.name for field in kind} == {"bytes", "path"}
-
-
-def schema_without_images(schema: pa.Schema, image: str | None) -> pa.Schema:
-    """A schema without pictures: of images the paths stay; lists of them go, and the bytes of the column `image`."""
-    fields = []
-    for field in schema:
-        if is_image(field.type):
-            fields.append(pa.field(field.name, field.type.field("path").type))
-        elif not _holds(field.type, is_image) and not (field.name == image and _holds(field.type, _is_bytes)):
-            fields.append(field)
-    return pa.schema(fields)
-
-
-def paths_of_images(table: pa.Table) -> pa.Table:
-    """A table with the paths of its images in place of the images."""
-    for position, field in enumerate(table.schema):
-        if is_image(field.type):
-            table = table.set_column(position, field.name, pc.struct_field(table.column(position), "path"))
-    return table
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
-
-
 def _storable(field: pa.Field) -> pa.Field:
     """The field, but JSON text if it holds objects without a field, which Parquet has no type for."""
-    if _holds(field.type, lambda kind: pa.types.is_struct(kind) and not kind.num_fields):
+    if holds(field.type, lambda kind: pa.types.is_struct(kind) and not kind.num_fields):
         return pa.field(field.name, pa.string(), metadata=JSON_TEXT)
     return field
-
-
-def _holds(kind: pa.DataType, wanted: Callable[[pa.DataType], bool]) -> bool:
-    """Whether a type is of the wanted kind, or a type inside it."""
-    if wanted(kind):
-        return True
-    return any(_holds(kind.field(position).type, wanted) for position in range(kind.num_fields))
 
 
 def _chunks(rows: Iterable[Any], size: int) -> Iterator[list[Any]]:

@@ -50,6 +50,9 @@ class Metrics:
         rewards: names of the columns with rewards: one a metric, and `reward` of all that are weighed.
         shares: weights (M,) of several metrics in the reward of all, which sum to 1; None for no such reward.
         is_named: whether another process can load them.
+        knows_aspects: whether their aspects are known: other checkpoints than those that ship may have aspects of their
+            own.
+        needs_corpus: whether one of them weighs words by a corpus that it has not been given yet.
 
     Raises:
         WeightsError: weights of some metrics only, or no positive sum.
@@ -68,15 +71,27 @@ class Metrics:
     ) -> None:
         self.parts: tuple[Any, ...] = tuple(parts)
         self.weights, self.options = weights, dict(options or {})
-        self.specs: list[MetricSpec] = [part.spec for part in self.parts]
-        self.names = [spec.name for spec in self.specs]
+        self.specs: list[MetricSpec] = []
+        self.names: list[str] = []
+        self.prefixes: list[str] = []
+        self.rewards: list[str] = []
+        self.is_named = self.knows_aspects = True
+        self.needs_corpus = False
+        for part in self.parts:
+            spec, prefix = part.spec, f"{part.spec.name}_"
+            if len(self.parts) == 1:
+                prefix = ""
+            self.specs.append(spec)
+            self.names.append(spec.name)
+            self.prefixes.append(prefix)
+            self.rewards.append(f"{prefix}reward")
+            self.needs_corpus |= spec.needs_corpus
+            if not isinstance(part, MetricSource):
+                self.is_named = False
+            elif part.source != "embedded":
+                self.knows_aspects = False
         self.name = "+".join(self.names)
-        self.prefixes = [f"{name}_" for name in self.names]
-        if len(self.parts) == 1:
-            self.prefixes = [""]
-        self.is_named = all(isinstance(part, MetricSource) for part in self.parts)
         self.shares = self._shares()
-        self.rewards = [f"{prefix}reward" for prefix in self.prefixes]
         if self.shares is not None:
             self.rewards.append("reward")
         self.made_for: str | None = None  # fingerprint of the checkpoints that it must be loaded from
@@ -116,22 +131,21 @@ class Metrics:
             raise ConfigError("an empty list of metrics scores nothing: name at least one")
         else:
             parts = [MetricSource.parse(part) if isinstance(part, str) else part for part in scorer]
-        if "cache" in options and not any(isinstance(part, MetricSource) for part in parts):
-            raise ConfigError("a scorer that is loaded already has its own cache: give cache= where it is loaded")
         # From here on each part has its facts, and what follows needs no model.
-        parts = [_with_facts(part, options) for part in parts]
-        names = [part.spec.name for part in parts]
-        for name in names:
-            if names.count(name) > 1:
+        is_loaded = not any(isinstance(part, MetricSource) for part in parts)
+        metrics = cls([_with_facts(part, options) for part in parts], weights, options)
+        if "cache" in options and is_loaded:
+            raise ConfigError("a scorer that is loaded already has its own cache: give cache= where it is loaded")
+        for name in metrics.names:
+            if metrics.names.count(name) > 1:
                 raise ConfigError(
                     f"metric {name!r} is there twice, and its columns would have one name: score each checkpoint into "
                     "a file of its own; the second may take the first as its data, with --prefix (prefix=)"
                 )
-        named = [part for part in parts if isinstance(part, MetricSource)]
+        named = [part for part in metrics.parts if isinstance(part, MetricSource)]
         for option in options:
             if named and not any(takes_option(part.spec, option) for part in named):
                 check_options(named[0].spec, [option])
-        metrics = cls(parts, weights, options)
         if metrics.knows_aspects:
             metrics.weigh()
         return metrics
@@ -154,16 +168,6 @@ class Metrics:
             )
         self.made_for = now
         return now
-
-    @property
-    def knows_aspects(self) -> bool:
-        """Whether their aspects are known: other checkpoints than those that ship may have aspects of their own."""
-        return all(not isinstance(part, MetricSource) or part.source == "embedded" for part in self.parts)
-
-    @property
-    def needs_corpus(self) -> bool:
-        """Whether one of them weighs words by a corpus that it has not been given yet."""
-        return any(spec.needs_corpus for spec in self.specs)
 
     def _shares(self) -> np.ndarray | None:
         if len(self.parts) == 1 or self.weights is None:
@@ -227,17 +231,16 @@ class Metrics:
         loaded: list[Scorer] = []
         for part in self.parts:
             if isinstance(part, MetricSource):
-                options_of_all = {**self.options, **options}
-                part = part.load(
-                    **{name: value for name, value in options_of_all.items() if takes_option(part.spec, name)}
-                )
+                options_of_part = {**self.options, **options}
+                for name in [*options_of_part]:
+                    if not takes_option(part.spec, name):
+                        del options_of_part[name]
+                part = part.load(**options_of_part)
             loaded.append(part)
         return Metrics(loaded, self.weights)
 
     def fit(self, corpus: Iterable[Sequence[str]]) -> Metrics:
         """See `reward.metrics.base.fitted`; the metrics are loaded."""
-        if not self.needs_corpus:
-            return self
         # The corpus is an iterator over the rows of a file, which can be read once.
         copies = tee(corpus, len(self.parts))
         return Metrics([fitted(part, copy) for part, copy in zip(self.parts, copies, strict=True)], self.weights)

@@ -1,24 +1,22 @@
-"""The interface of all readers of data: rows in order, as often as needed; and the readers of rows without types."""
+"""The interface of all readers of data: rows in order, as often as needed; and where the pictures in them are."""
 
 from __future__ import annotations
 
-import codecs
-import gzip
 import hashlib
-import io
-import json
-import tarfile
-import zlib
+import os
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from reward.checkpoints.fingerprints import fingerprint_file
-from reward.errors import DataError
+from reward.data.image_files import files_meant, image_file
+from reward.data.images import image_key
+from reward.data.samples import one_image
+from reward.errors import DataError, ImageError, InvalidSampleError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -87,9 +85,11 @@ class Shards(Source):
     def __init__(self, sources: Sequence[Source], *, name: str, folder: Path) -> None:
         self.sources, self.name, self.folder = sources, name, folder
         self.columns = _united(source.columns for source in sources)
-        self.num_rows = sum(source.num_rows for source in sources)
-        self.is_csv = any(source.is_csv for source in sources)
-        self.is_indexed = all(source.is_indexed for source in sources)
+        self.num_rows = 0
+        for source in sources:
+            self.num_rows += source.num_rows
+            self.is_csv |= source.is_csv
+            self.is_indexed &= source.is_indexed
 
     @property
     def record_columns(self) -> list[str]:
@@ -174,123 +174,122 @@ class DerivedSource(Source):
         return {**record, **{name: values.get(name) for name in self.adds}}
 
 
-@contextmanager
-def opened(path: Path) -> Iterator[IO[bytes]]:
-    """The bytes of a file: decompressed if its name ends in .gz, and in UTF-8 if a mark says that they are UTF-16."""
-    try:
-        packed = path.suffix.lower() == ".gz"
-        with cast(IO[bytes], gzip.open(path)) if packed else path.open("rb") as file:
-            if file.peek(2)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):  # type: ignore[attr-defined]
-                yield io.BytesIO(file.read().decode("utf-16").encode())  # of Excel or PowerShell, so it is not large
-            else:
-                yield file
-    except (OSError, EOFError, zlib.error, tarfile.TarError, UnicodeError) as error:
-        raise DataError(f"{path} cannot be read: {error}") from error
+def image_root(
+    source: Source,
+    column: str | None,
+    given: str | os.PathLike[str] | None = None,
+    *,
+    scored_from: str | os.PathLike[str] | None = None,
+) -> Path:
+    """The folder that relative image paths start from: one for all rows.
+
+    It is the folder of the data, and the working folder only if not one image is in the first; a warning says so.
+
+    Args:
+        source: the data.
+        column: holds the images; None where none are read.
+        given: by the user, the only folder that is tried.
+        scored_from: where the paths started when the data were scored, which is tried first.
+
+    Raises:
+        DataError: the images are files with relative paths and not one is there, or all are addresses; the message has
+            the line to type.
+    """
+    folders = [source.folder] if given is None else [Path(given)]
+    if given is None and scored_from is not None:
+        folders.insert(0, source.folder / scored_from)
+    if column is None:
+        return folders[0]
+    # One folder for all rows: were it chosen row by row, a row whose picture is missing would take that of another
+    # data set, if it has the same name.
+    working_folder = Path()
+    is_here = False  # whether the first image that is missing elsewhere, or a later one, is in the working folder
+    missing: str | None = None
+    address: str | None = None
+    for image in _images(source, column):
+        path = path_in(image)
+        # The first row that needs no folder ends the search, which would read all rows, and their images with them.
+        if path is None or os.path.isabs(path):
+            return folders[0]
+        if "://" in path:  # a fault of its row, unless all rows have one
+            address = address or path
+            continue
+        for folder in folders:
+            if _is_there(folder, path):
+                return folder
+        missing = missing or path
+        is_here = is_here or _is_there(working_folder, path)
+    if missing is None and address is None:
+        return folders[0]
+    if missing is None:
+        raise DataError(
+            f"the images of {source.name} are at addresses such as {address!r:.120}, and nothing is downloaded: "
+            f"download them, write their paths into the column {column!r}, and name their folder with --image-root "
+            "FOLDER (image_root=)"
+        )
+    if is_here and given is None:
+        warnings.warn(
+            f"no image of {source.name} is in {os.path.abspath(source.folder)}: paths start at the working folder, "
+            f"{os.path.abspath(working_folder)}, as --image-root . (image_root=) says",
+            stacklevel=2,
+        )
+        return working_folder
+    if given is None:
+        folders.append(working_folder)
+    tried = dict.fromkeys(os.path.abspath(folder) for folder in folders)
+    raise DataError(
+        f"no image of {source.name} is there: {missing!r} is not in {' nor in '.join(tried)}. Name the folder that the "
+        f"paths start from: --image-root FOLDER (image_root=)"
+    )
 
 
-class RowSource(Source):
-    """Rows whose values have no types but their own."""
-
-    is_indexed = False
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.name = path, path.name
-        self.folder = path if path.is_dir() else path.parent
-        self._survey()
-
-    def _survey(self) -> None:
-        """Reads all rows once: any of them may be the first to have a column."""
-        columns: dict[str, None] = {}
-        first, self.num_rows = None, 0
-        for row in self.parsed():
-            self.num_rows += 1
-            if isinstance(row, BadRow):
-                first = first or row
-            else:
-                columns.update(dict.fromkeys(row))
-        self.columns = list(columns)
-        if first is not None and not columns:
-            raise DataError(f"{self.name} has no row that can be read. The first: {first.message}")
-        if not self.num_rows:
-            raise DataError(f"{self.path} holds no rows")
-
-    def fingerprint(self) -> str:
-        return fingerprint_file(self.path)
-
-    @abstractmethod
-    def parsed(self, start: int = 0) -> Iterator[dict[str, Any] | BadRow]:
-        """All columns of the rows from `start` on."""
-
-    def rows(self, columns: Sequence[str], start: int = 0) -> Iterator[dict[str, Any] | BadRow]:
-        return self.parsed(start)
+def _images(source: Source, column: str) -> Iterator[Any]:
+    """What is in the image column: names of files, and images. A row without a readable image says so later."""
+    for row in source.rows([column]):
+        if isinstance(row, BadRow):
+            continue
+        try:
+            image = one_image(row.get(column))
+        except InvalidSampleError:
+            continue
+        if image is not None:
+            yield image
 
 
-class JsonLinesSource(RowSource):
-    """One JSON object a line; blank lines are skipped."""
-
-    def parsed(self, start: int = 0) -> Iterator[dict[str, Any] | BadRow]:
-        with opened(self.path) as file:
-            yield from json_rows(file, start)
+def _is_there(folder: Path, path: str) -> bool:
+    file = os.path.join(folder, path)
+    return os.path.exists(file) or bool(files_meant(file))
 
 
-class HeldRows(RowSource):
-    """Rows that are held in memory, of a file that is read whole, or of a folder."""
-
-    is_indexed = True
-
-    def __init__(self, path: Path, values: Sequence[Any]) -> None:
-        self._values = values
-        super().__init__(path)
-
-    def fingerprint(self) -> str:
-        if self.path.is_file():
-            return super().fingerprint()
-        return hashlib.sha256(json.dumps(self._values, default=str).encode()).hexdigest()
-
-    def parsed(self, start: int = 0) -> Iterator[dict[str, Any] | BadRow]:
-        for number, value in enumerate(self._values[start:], start=start + 1):
-            yield _row(value, f"entry {number}")
+def path_in(image: Any) -> str | None:
+    """The path in what `one_image` gives of a cell; None where the cell holds the image itself, also as a data URL."""
+    if isinstance(image, Mapping) and image.get("bytes") is None:
+        image = image.get("path")
+    if not isinstance(image, (str, os.PathLike)):
+        return None
+    path = os.fsdecode(image)
+    if path.startswith("data:"):
+        return None
+    return path
 
 
-def json_rows(file: IO[bytes], start: int = 0) -> Iterator[dict[str, Any] | BadRow]:
-    """The objects of JSON lines, from one on."""
-    lines = ((number, line) for number, line in enumerate(without_mark(file), start=1) if line.strip())
-    for number, line in islice(lines, start, None):
-        yield json_row(line, f"line {number}")
+def image_identity(image: Any, root: str | os.PathLike[str] | None = None) -> str:
+    """Key under which rows share an image, or another value: its file, or the hash of its bytes or its pixels.
 
-
-def json_row(text: bytes, where: str) -> dict[str, Any] | BadRow:
-    """The JSON object in some bytes; `where` names the place if they hold none."""
-    try:
-        return _row(loaded(text.strip()), where)
-    except json.JSONDecodeError as error:
-        return BadRow(f"{where} is not valid JSON: {error.msg} (character {error.pos + 1})")
-    except (ValueError, RecursionError) as error:  # ValueError: not Unicode
-        return BadRow(f"{where} is not valid JSON: {error}")
-
-
-def without_mark(file: IO[bytes]) -> Iterator[bytes]:
-    """The lines of a file, without the byte order mark that some editors put in front."""
-    for number, line in enumerate(file):
-        yield line if number else line.removeprefix(codecs.BOM_UTF8)
-
-
-def is_unicode(text: str) -> bool:
-    """Whether no lone surrogate is in a text: what comes in place of bytes that are not UTF-8."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def loaded(content: bytes) -> Any:
-    """The JSON value in some bytes. Raises ValueError, also for text that no tokenizer takes."""
-    value = json.loads(content.decode())  # given bytes, json would look for other encodings in each line
-    if b"\\ud" in content.lower():  # perhaps half of a surrogate pair, which no tokenizer and no file takes
-        json.dumps(value, ensure_ascii=False).encode()
-    return value
-
-
-def _row(value: Any, where: str) -> dict[str, Any] | BadRow:
-    return value if isinstance(value, dict) else BadRow(f"{where} is not a JSON object but {type(value).__name__}")
+    Args:
+        image: of a cell.
+        root: where relative paths start; None where texts are no paths.
+    """
+    path = path_in(image)
+    if path is not None:
+        if root is None or "://" in os.fspath(root):
+            return repr(path)
+        return os.path.abspath(image_file(os.path.join(root, path)))
+    if isinstance(image, Mapping):
+        image = image.get("bytes")
+    if isinstance(image, bytes):
+        return hashlib.sha256(image).hexdigest()
+    if hasattr(image, "getbands") or getattr(image, "ndim", 0) > 0:
+        with suppress(ImageError):
+            return image_key(image)
+    return repr(image)

@@ -91,7 +91,8 @@ class ScoringSummary:
     @classmethod
     def from_json(cls, values: dict[str, Any], output: Path) -> ScoringSummary:
         """Reads what `to_json` gave."""
-        fields = {name: value for name, value in values.items() if name not in ("output", "rows_per_second")}
+        fields = {**values}
+        del fields["output"], fields["rows_per_second"]  # of which the first has the name alone
         fields["distributions"] = {name: Distribution(**value) for name, value in fields["distributions"].items()}
         return cls(output=output, **fields)
 

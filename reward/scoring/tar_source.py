@@ -9,7 +9,8 @@ from itertools import groupby, islice
 from typing import IO, Any
 
 from reward.data.image_files import IMAGE_ENDINGS
-from reward.scoring.sources import BadRow, RowSource, is_unicode, json_row, opened
+from reward.scoring.row_sources import RowSource, is_unicode, json_row, opened
+from reward.scoring.sources import BadRow
 
 _TEXTS = ("txt", "text", "caption", "cap")
 

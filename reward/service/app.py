@@ -16,6 +16,7 @@ from reward.service.guard import Guard
 from reward.service.schemas import ScoreReply, ScoreRequest
 from reward.service.scoring import BadRequest, Scoring
 
+_LIMITS = ("max_body", "max_pixels", "max_candidates", "max_waiting", "timeout")  # that clients are told
 _BODY = '{"image": {"base64": "iVBORw0KGgo..."}, "caption": "A dog runs."}'
 
 
@@ -38,7 +39,8 @@ def make_app(thread: ScoringThread) -> FastAPI:
     @app.get("/info", dependencies=[Depends(check_ready)])
     async def info() -> dict[str, Any]:
         """What is served: facts of each metric, and limits."""
-        return {"version": reward.__version__, "metrics": thread.facts, "limits": dict(thread.settings.limits)}
+        limits = {name: getattr(thread.settings, name) for name in _LIMITS}
+        return {"version": reward.__version__, "metrics": thread.facts, "limits": limits}
 
     @app.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
     async def metrics() -> Response:

@@ -94,6 +94,7 @@ class ScoringThread:
     def _batch(self) -> list[_Request]:
         """The requests that are scored next; those for which nobody waits any more are left out."""
         batch = [self._requests.get()]
+        # Requests of one training step come within milliseconds of each other; together they fill a forward pass.
         end = time.monotonic() + self.settings.batch_wait
         while len(batch) < self.settings.batch_requests:
             try:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import stat
 
-from reward.data.image_files import BASE64_IMAGES, base64_bytes, data_url_bytes
+from reward.data.image_files import base64_bytes, data_url_bytes
 from reward.data.images import check_size, opened_image
 from reward.errors import ImageError
 from reward.service.schemas import Base64Image, Image, PathImage
 from reward.service.settings import ServiceSettings
-
-_LONGEST_PATH = 100  # characters that a path may have that begins with a slash, as the base64 of a JPEG does
 
 
 class ImageRefused(Exception):
@@ -22,7 +20,7 @@ def read_image(image: Image, settings: ServiceSettings) -> bytes:
     """The encoded bytes of an image, whose header was checked.
 
     Args:
-        image: a string is a data URL, base64, or else a path.
+        image: a string is a data URL or base64.
         settings: image root, pixels and bytes that are allowed.
 
     Raises:
@@ -35,10 +33,11 @@ def read_image(image: Image, settings: ServiceSettings) -> bytes:
         data = _file(image.path, settings)
     elif image[:5].lower() == "data:":
         data = data_url_bytes(image)
-    elif _is_base64(image):
-        data = base64_bytes(image)
     else:
-        data = _file(image, settings)
+        try:
+            data = base64_bytes(image)
+        except ImageError as error:
+            raise ImageError(f'{error}; a path is written as {{"path": "..."}}') from None
     try:
         with opened_image(data, "image") as opened:
             check_size(opened, settings.max_pixels, "image")
@@ -47,10 +46,6 @@ def read_image(image: Image, settings: ServiceSettings) -> bytes:
             raise ImageRefused(str(error)) from None
         raise
     return data
-
-
-def _is_base64(text: str) -> bool:
-    return text.startswith(BASE64_IMAGES) and (len(text) > _LONGEST_PATH or text[0] != "/")
 
 
 def _file(text: str, settings: ServiceSettings) -> bytes:

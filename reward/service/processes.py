@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 from reward.errors import ServiceError
-from reward.scoring.devices import start_process
+from reward.scoring.process_group import ProcessGroup
 from reward.service.settings import ServiceSettings
 
 logger = logging.getLogger(__name__)
@@ -30,6 +30,8 @@ def serve(settings: ServiceSettings) -> None:
         ServiceError: a port cannot be used, or the metrics cannot be loaded.
     """
     addresses = settings.places()
+    # Here, where the reason can be raised. Between this and the start of a process another program may take the port;
+    # then the process itself says so and ends the service.
     for _, port in addresses:
         _listening(settings.host, port).close()
     stopping = threading.Event()
@@ -40,24 +42,18 @@ def serve(settings: ServiceSettings) -> None:
         stopping.set()
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-    children = [start_process(_serve_one, settings, device, port) for device, port in addresses]
     try:
-        while not stopping.wait(_LOOK):
-            for number, child in enumerate(children):
-                if child.exitcode == _CANNOT_START:
-                    raise ServiceError("the service cannot start; the reason stands above")
-                if child.exitcode is not None and not stopping.wait(_PAUSE):
-                    device, port = addresses[number]
-                    logger.warning("port %d: the process died and is started again", port)
-                    children[number] = start_process(_serve_one, settings, device, port)
+        with ProcessGroup(grace=settings.drain + 5.0) as group:  # they end by themselves within `drain`
+            children = [group.start(_serve_one, settings, device, port) for device, port in addresses]
+            while not stopping.wait(_LOOK):
+                for number, child in enumerate(children):
+                    if child.exitcode == _CANNOT_START:
+                        raise ServiceError("the service cannot start; the reason stands above")
+                    if child.exitcode is not None and not stopping.wait(_PAUSE):
+                        device, port = addresses[number]
+                        logger.warning("port %d: the process died and is started again", port)
+                        children[number] = group.start(_serve_one, settings, device, port)
     finally:
-        for child in children:
-            child.terminate()
-        end = time.monotonic() + settings.drain + 5.0  # they end by themselves within `drain`
-        for child in children:
-            child.join(max(0.0, end - time.monotonic()))
-            child.kill()
-            child.join()
         for number, handler in before.items():
             signal.signal(number, handler)
 

@@ -23,7 +23,7 @@ class PathImage(_Strict):
     path: str
 
 
-Image = str | Base64Image | PathImage  # a string is a data URL, base64, or else a path
+Image = str | Base64Image | PathImage
 Texts = Annotated[list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
 
 
@@ -34,7 +34,7 @@ class ScoreSample(_Strict):
         Texts,
         Field(min_length=1, validation_alias=AliasChoices("candidates", "captions", "candidate", "caption")),
     ]
-    image: Annotated[Image | None, Field(description="A string is a data URL, base64, or else a path.")] = None
+    image: Annotated[Image | None, Field(description='Base64 or a data URL, or {"path": "..."}.')] = None
     references: Texts = []
     columns: Annotated[dict[str, Any], Field(description='Such as {"rubric": ["It names the dog."]}.')] = {}
 

@@ -115,6 +115,7 @@ class Scoring:
         images = list(dict.fromkeys(request.image for request in requests if request.image is not None))
         loop = asyncio.get_running_loop()
         reading = [loop.run_in_executor(self._image_threads, read_image, image, self.settings) for image in images]
+        # A broken image costs its own rows; one that is refused, the whole request, as the next would be refused, too.
         contents = await asyncio.gather(*reading, return_exceptions=True)
         for content in contents:
             if isinstance(content, ImageRefused):

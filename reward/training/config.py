@@ -10,33 +10,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 from pydantic.dataclasses import dataclass
 from typing_extensions import Self
 
-from reward.data.settings import STRICT, Settings
+from reward.data.settings import STRICT, AtLeast0, AtLeast1, Names, Rate, Settings
 from reward.errors import ConfigError
 
-
-def _as_names(value: Any) -> Any:
-    """The lists of YAML and JSON, or one name, as a tuple."""
-    if isinstance(value, str):
-        return (value,)
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _different(names: tuple[str, ...]) -> tuple[str, ...]:
-    if len(set(names)) < len(names):
-        raise ValueError("be a list of different names")
-    return names
-
-
-Names = Annotated[
-    tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_as_names), AfterValidator(_different)
-]
+OneOrMore = Annotated[Names, BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)]
 Positive = Annotated[float, Field(gt=0)]
-AtLeast0 = Annotated[int, Field(ge=0)]
-AtLeast1 = Annotated[int, Field(ge=1)]
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -93,14 +75,14 @@ class TrainingConfig(Settings):
     model: dict[str, Any] = Field(default_factory=dict)
     stages: dict[str, dict[str, Any]] = Field(default_factory=dict)
     loss: Literal["mse", "l1", "bce"] = "mse"
-    data: Names = ()
-    pairs: Names = ()
-    categories: Names = ()
+    data: OneOrMore = ()
+    pairs: OneOrMore = ()
+    categories: OneOrMore = ()
     sampling: Literal["balanced", "pool"] = "balanced"
     learning_rate: Positive = 1e-4
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
     schedule: Literal["constant", "linear", "cosine"] = "constant"
-    warmup_ratio: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    warmup_ratio: Rate = 0.0
     max_grad_norm: Positive = 1.0
     batch_size: AtLeast1 = 4
     accumulation: AtLeast1 = 1
@@ -114,7 +96,7 @@ class TrainingConfig(Settings):
     reference_free_rate: Annotated[float, Field(ge=0, le=1)] = 0.0
     max_references: AtLeast1 | None = None
     workers: AtLeast0 = 0
-    test_parts: Names = ("dci_val", "dci_test", "test")
+    test_parts: OneOrMore = ("dci_val", "dci_test", "test")
     scenes_train: AtLeast1 = 4000
     scenes_val: AtLeast1 = 300
     scenes_test: AtLeast0 = 400

@@ -26,7 +26,6 @@ ENGINES = {
     # capreward itself runs from this clone: it asks for TRL 1.0, and ms-swift for less. ms-swift does not list msgspec.
     "ms_swift": (("ms-swift==4.6.0", "msgspec", "open_clip_torch==3.3.0", "torch===2.13.0"),),
     "ray_cluster": None,
-    "object_store": None,
     "service": None,
     "balancer": None,  # nginx and HAProxy, by the system's packages
 }

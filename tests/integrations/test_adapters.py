@@ -21,9 +21,9 @@ from reward.errors import InvalidSampleError
 from tests.toys.picture_scorer import SPEC, PictureScorer
 
 PROMPT = "<|im_start|>user\n<|vision_start|><|image_pad|><|vision_end|>Describe.<|im_end|>\n<|im_start|>assistant\n"
-Row = tuple[str, str | None, list[str]]  # caption, file of its image, references
 
 
+# rows are (caption, file of its image, references)
 def by_verl(rows, **settings):
     infos = [{"index": 0, "image": image, "references": references} for _, image, references in rows]
     results = verl([caption for caption, *_ in rows], infos, **settings)
@@ -114,19 +114,13 @@ def test_each_row_gets_the_reward_of_its_caption_image_and_references(rewards, s
 
 
 @adapters
-def test_a_row_without_a_score_raises_or_gets_what_is_set(rewards, settings, scorer, photos):
-    rows = [("A star.", photos["white"], []), ("A star.", photos["broken"], [])]
-    with pytest.raises(InvalidSampleError, match="missing=NUMBER"):
-        rewards(rows, **settings)
-    assert rewards(rows, **settings, missing=-1.0) == [1.0, -1.0]
-
-
-@adapters
-def test_the_first_call_may_be_of_the_only_broken_image_if_that_is_provided_for(rewards, settings, scorer, photos):
-    assert rewards([("A star.", photos["broken"], [])], **settings, missing=-1.0) == [-1.0]
-    assert rewards([("A star.", photos["white"], [])], **settings, missing=-1.0) == [1.0]
+def test_a_row_without_a_score_raises_or_gets_what_is_set_also_in_the_first_call(rewards, settings, scorer, photos):
+    broken = ("A star.", photos["broken"], [])
+    assert rewards([broken], **settings, missing=-1.0) == [-1.0]
     with pytest.raises(InvalidSampleError, match="none of the 1 rows of the first call"):
         rewards([("A star.", None, [])], **settings)
+    with pytest.raises(InvalidSampleError, match="missing=NUMBER"):
+        rewards([("A star.", photos["white"], []), broken], **settings)
 
 
 def test_verl_gives_scores_of_aspects_and_finds_images_and_references_as_rows_have_them(settings, scorer, photos):

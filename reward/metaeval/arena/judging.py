@@ -17,8 +17,7 @@ from reward.judges.pairwise import JudgePair, PairwiseJudge, Verdict
 from reward.metaeval.arena.battles import VERDICTS, Battle, has_human
 from reward.metaeval.scoring import prompt_name
 from reward.scoring.kept import Kept
-from reward.scoring.progress import progress_bar
-from reward.scoring.runs import ResumableRun, write_json
+from reward.scoring.runs import ResumableRun, progress_bar, write_json
 from reward.scoring.writers import check_output_name
 
 CHUNK = 64  # battles that are asked for at a time: what a kill can cost

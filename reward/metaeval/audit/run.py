@@ -21,7 +21,7 @@ from reward.metaeval.benchmarks.own_captions import load_captions
 from reward.metaeval.bootstrap import RESAMPLES, Interval, bootstrap_weights, mean_interval
 from reward.metrics.base import Scorer, fitted, image_documents
 from reward.scenes import Scene, Style, describe, make_references, rate_text, render, sample_scene
-from reward.scoring.image_root import image_identity
+from reward.scoring.sources import image_identity
 
 WORSE = 0.1  # points of fifteen that a caption of the scenes must lose to count as worse
 _EMPTY_CAPTION_ROWS = 20  # rows whose images a caption that says nothing is put to

@@ -13,10 +13,9 @@ from reward.data.image_files import image_file
 from reward.data.samples import find_column, one_image, read_references
 from reward.errors import DataError, InvalidSampleError
 from reward.metaeval.benchmarks.items import RATINGS, Benchmark, BenchmarkSpec
-from reward.scoring.image_root import image_identity
-from reward.scoring.image_root import image_root as find_root
 from reward.scoring.readers import open_source
-from reward.scoring.sources import BadRow, Source
+from reward.scoring.sources import BadRow, Source, image_identity
+from reward.scoring.sources import image_root as find_root
 
 
 def load_captions(

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict
+from typing import Annotated, Any, ClassVar
 
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from reward.data.settings import AS_TUPLE, STRICT, AtLeast1, Rate, Settings
 from reward.errors import CheckpointError, ConfigError
 from reward.metrics.beitscore import SPEC
-from reward.metrics.settings import Settings
+
+_Positive = Annotated[float, Field(gt=0)]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class BeitScoreConfig(Settings):
     """Configuration of a BEiTScore model. The defaults are BEiT-3 base with patches of 16 and images of 480 pixels.
 
@@ -38,34 +43,26 @@ class BeitScoreConfig(Settings):
         True
     """
 
-    place = "BEiTScore "
-    states_all = True
+    place: ClassVar[str] = "BEiTScore "
 
-    hidden_size: int = 768
-    layers: int = 12
-    heads: int = 12
-    ffn_size: int = 3072
-    image_size: int = 480
-    patch_size: int = 16
-    vocab_size: int = 64010
-    text_positions: int = 1024
-    head_size: int = 256
-    drop_path: float = 0.15
-    image_mean: tuple[float, float, float] = (0.5, 0.5, 0.5)
-    image_std: tuple[float, float, float] = (0.5, 0.5, 0.5)
+    hidden_size: AtLeast1 = 768
+    layers: AtLeast1 = 12
+    heads: AtLeast1 = 12
+    ffn_size: AtLeast1 = 3072
+    image_size: AtLeast1 = 480
+    patch_size: AtLeast1 = 16
+    vocab_size: AtLeast1 = 64010
+    text_positions: Annotated[int, Field(ge=3)] = 1024
+    head_size: AtLeast1 = 256
+    drop_path: Rate = 0.15
+    image_mean: Annotated[tuple[float, float, float], AS_TUPLE] = (0.5, 0.5, 0.5)
+    image_std: Annotated[tuple[_Positive, _Positive, _Positive], AS_TUPLE] = (0.5, 0.5, 0.5)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        if min(self.image_std) <= 0:
-            raise ConfigError(f"BEiTScore image_std must be above 0, got {self.image_std!r}")
         if self.hidden_size % self.heads:
             raise ConfigError(f"BEiTScore heads ({self.heads}) must divide hidden_size ({self.hidden_size})")
         if self.image_size % self.patch_size:
             raise ConfigError(f"BEiTScore patch_size ({self.patch_size}) must divide image_size ({self.image_size})")
-        if self.text_positions < 3:
-            raise ConfigError(
-                f"BEiTScore text_positions must be at least 3 (two are reserved), got {self.text_positions}"
-            )
 
     @property
     def patches(self) -> int:
@@ -92,7 +89,7 @@ class BeitScoreConfig(Settings):
         for name in ("metric", "domain"):  # older checkpoints have `domain`, which says nothing of the network
             settings.pop(name, None)
         try:
-            return cls.of(settings)
+            return cls.of_file(settings)
         except ConfigError as error:
             raise CheckpointError(f"not a BEiTScore configuration that this version can read: {error}") from error
 

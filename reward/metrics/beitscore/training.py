@@ -124,7 +124,7 @@ def make_model(
     spm, vocab_size = _tokenizer_settings(settings.get("tokenizer"))
     if path is None and vocab_size is not None:
         fast = make_tokenizer(texts(), vocab_size)
-        model = BeitScoreModel(_config(BeitScoreConfig(), {**changes, "vocab_size": len(fast)}))
+        model = BeitScoreModel(BeitScoreConfig(**{**changes, "vocab_size": len(fast)}))
         tokenizer = BeitScoreTokenizer.from_fast(fast, max_tokens=model.config.max_text_tokens)
     elif path is None or spm is None:
         raise ConfigError(
@@ -158,18 +158,11 @@ def _tokenizer_settings(settings: Any) -> tuple[str | None, int | None]:
 def _warm_start(path: Path, changes: Mapping[str, Any]) -> BeitScoreModel:
     """A model from published weights, with settings that differ from those of the file."""
     model, report = checkpoint.load_beit3(path)
-    config = _config(model.config, changes)
+    config = dataclasses.replace(model.config, **changes)
     if config != model.config:
         model, report = checkpoint.load_beit3(path, config=config)
     logger.info("%s: %s", path, report)
     return model
-
-
-def _config(base: BeitScoreConfig, changes: Mapping[str, Any]) -> BeitScoreConfig:
-    try:
-        return dataclasses.replace(base, **changes)
-    except TypeError as error:
-        raise ConfigError(f"model settings: config: {error}") from error
 
 
 def load_for_training(folder: Path, settings: Mapping[str, Any], *, precision: str = "fp32") -> BeitScoreNetwork:

@@ -3,40 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar
+from dataclasses import asdict, field
+from typing import Annotated, Any, ClassVar
 
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from reward.data.settings import STRICT, AtLeast1, Names, Rate, Settings, table_of
 from reward.errors import CheckpointError, ConfigError
-from reward.metrics.settings import Settings
 from reward.metrics.vela import SPEC
 from reward.metrics.vela.prompts import DEFAULT_PROMPTS, Prompt
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class LoraSettings(Settings):
     """Low-rank adapters on the language model. With the paper's backbone the defaults make 3,686,400 parameters."""
 
-    place = "text.lora."
+    place: ClassVar[str] = "text.lora."
 
-    r: int = 16
-    alpha: int = 16
-    dropout: float = 0.1
-    target_modules: tuple[str, ...] = ("q_proj", "v_proj")
+    r: AtLeast1 = 16
+    alpha: AtLeast1 = 16
+    dropout: Rate = 0.1
+    target_modules: Annotated[Names, Field(min_length=1)] = ("q_proj", "v_proj")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class FusionSettings(Settings):
     """A transformer that fuses the four vectors of the branches, a token each. The paper does not give its sizes."""
 
-    place = "fusion."
+    place: ClassVar[str] = "fusion."
 
-    width: int = 256
-    heads: int = 4
-    layers: int = 1
-    dropout: float = 0.1
+    width: AtLeast1 = 256
+    heads: AtLeast1 = 4
+    layers: AtLeast1 = 1
+    dropout: Rate = 0.1
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.width % self.heads:
             raise ConfigError(f"fusion.width must be a multiple of fusion.heads, got {self.width} and {self.heads}")
 
@@ -48,7 +50,6 @@ class _Branch(Settings):
     architecture: dict[str, Any] | None
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if (self.backbone is None) == (self.architecture is None):
             raise ConfigError(
                 f"{self.place}* needs either a backbone (whose weights are fetched) or an architecture (whose weights "
@@ -56,7 +57,7 @@ class _Branch(Settings):
             )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class TextConfig(_Branch):
     """Configuration of the branch that reads references and candidate with a causal language model (R2C).
 
@@ -71,32 +72,23 @@ class TextConfig(_Branch):
         max_candidate_tokens: a longer candidate is cut at its end.
     """
 
-    place = "text."
-    tables: ClassVar = {"lora": LoraSettings}
+    place: ClassVar[str] = "text."
 
     backbone: str | None = "Qwen/Qwen2.5-3B-Instruct"
     architecture: dict[str, Any] | None = None
-    lora: LoraSettings | None = field(default_factory=LoraSettings)
-    prompts: Mapping[str, Prompt] = field(default_factory=lambda: dict(DEFAULT_PROMPTS))
+    lora: Annotated[LoraSettings | None, table_of(LoraSettings)] = field(default_factory=LoraSettings)
+    prompts: dict[str, Annotated[Prompt, table_of(Prompt)]] = field(default_factory=lambda: dict(DEFAULT_PROMPTS))
     chat_template: bool = True
-    max_prefix_tokens: int = 1536
-    max_candidate_tokens: int = 512
+    max_prefix_tokens: AtLeast1 = 1536
+    max_candidate_tokens: AtLeast1 = 512
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.prompts, Mapping):
-            raise ConfigError(f"text.prompts must be a table, got {self.prompts!r:.200}")
-        prompts = {}
-        for aspect, prompt in self.prompts.items():
-            if not isinstance(prompt, Prompt):
-                prompt = Prompt.of(prompt)
-            prompts[aspect] = prompt
-        object.__setattr__(self, "prompts", prompts)
         if self.architecture is not None and not isinstance(self.architecture.get("model_type"), str):
             raise ConfigError("text.architecture needs a 'model_type', such as 'qwen2'")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class ImageConfig(_Branch):
     """Configuration of the branch that compares image and candidate with a CLIP (I2C).
 
@@ -108,7 +100,7 @@ class ImageConfig(_Branch):
             not say; its formula suggests that they are not.
     """
 
-    place = "image."
+    place: ClassVar[str] = "image."
 
     backbone: str | None = "BeichenZhang/LongCLIP-L"
     architecture: dict[str, Any] | None = None
@@ -145,7 +137,7 @@ def _check_text_tower(architecture: Mapping[str, Any]) -> None:
         raise ConfigError(f"text_cfg eos_id is {eos_id}, but the end token is {ids['end']}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class VelaConfig(Settings):
     """Configuration of a VELA model. The defaults are the paper's; None for a branch gives an ablation.
 
@@ -163,16 +155,12 @@ class VelaConfig(Settings):
         True
     """
 
-    states_all = True
-    tables: ClassVar = {"text": TextConfig, "image": ImageConfig, "fusion": FusionSettings}
-
-    aspects: tuple[str, ...] = SPEC.aspects
-    text: TextConfig | None = field(default_factory=TextConfig)
-    image: ImageConfig | None = field(default_factory=ImageConfig)
-    fusion: FusionSettings | None = None
+    aspects: Annotated[Names, Field(min_length=1)] = SPEC.aspects
+    text: Annotated[TextConfig | None, table_of(TextConfig)] = field(default_factory=TextConfig)
+    image: Annotated[ImageConfig | None, table_of(ImageConfig)] = field(default_factory=ImageConfig)
+    fusion: Annotated[FusionSettings | None, table_of(FusionSettings)] = None
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.text is None and self.image is None:
             raise ConfigError("VELA needs at least one branch: text and image are both None")
         if self.text is not None:
@@ -204,6 +192,6 @@ class VelaConfig(Settings):
         try:
             if head != "per_aspect":
                 raise ConfigError(f"head must be 'per_aspect', got {head!r}")
-            return cls.of(settings)
+            return cls.of_file(settings)
         except ConfigError as error:
             raise CheckpointError(f"not a VELA configuration that this version can read: {error}") from error

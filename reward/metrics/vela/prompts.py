@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import pydantic
 import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
 
+from reward.data.settings import STRICT, Settings
 from reward.errors import ConfigError
-from reward.metrics.settings import Settings
 
 
-@dataclass(frozen=True)
+@pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
 class Prompt(Settings):
     """The prompt texts of one aspect. They are stored in the checkpoint, because the weights are trained on them.
 
@@ -26,7 +27,7 @@ class Prompt(Settings):
         ConfigError: a field is not a text, or a placeholder is missing or repeated.
     """
 
-    place = "text.prompts."
+    place: ClassVar[str] = "text.prompts."
 
     system: str
     references: str = "Reference captions, written by people who saw the image:\n{references}\n\n"
@@ -34,7 +35,6 @@ class Prompt(Settings):
     cue: str = "Score:"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         for name, text in (("references", self.references), ("candidate", self.candidate)):
             if text.count(f"{{{name}}}") != 1:
                 raise ConfigError(f"prompt text {name!r} must hold {{{name}}} exactly once, got {text!r}")

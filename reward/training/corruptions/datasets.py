@@ -25,10 +25,9 @@ from reward.data.samples import find_column, is_blank, one_image
 from reward.data.tagging import tag_words
 from reward.data.word_edits import corrupt_words
 from reward.errors import ConfigError, DataError, ImageError, InvalidSampleError, OutputError
-from reward.scoring.image_root import image_root
 from reward.scoring.kept import Kept
-from reward.scoring.progress import progress_bar
-from reward.scoring.sources import BadRow, Source
+from reward.scoring.runs import progress_bar
+from reward.scoring.sources import BadRow, Source, image_root
 from reward.scoring.writers import check_output_name, write_atomically
 from reward.training.corruptions.prompts import RewritePrompts, load_prompts
 from reward.training.corruptions.retrieval import BANDS, clip_embeddings, retrieve_negatives

@@ -18,7 +18,7 @@ from reward.data.words import words_of
 from reward.data.written_captions import caption_in
 from reward.errors import ConfigError, JudgeError
 from reward.scoring.kept import Kept
-from reward.scoring.progress import progress_bar
+from reward.scoring.runs import progress_bar
 from reward.training.corruptions.prompts import RewritePrompts, load_prompts
 from reward.training.corruptions.sampler import Negative, comparable
 

@@ -34,11 +34,13 @@ def of_one(image, caption):
 @part
 def decoding(book):
     """`BestOfN` in the `generate` of the embedded policy, and `rerank`."""
+    import numpy as np
     import torch
 
     from integrations.hf_generate import BestOfN, rerank
     from integrations.trl import load_policy
     from reward import BeitScoreReward, CombinedReward, VelaReward
+    from reward.decoding import selection
 
     model, processor = load_policy("embedded")
     images = [scene["image"] for scene in scenes()[:3]]
@@ -66,7 +68,10 @@ def decoding(book):
         given = {"image": scene["image"], "references": scene["references"]}
         for name, reward in (("vela", vela), ("beitscore", "beitscore"), ("unigram", "unigram"), ("length", "length")):
             book.note(f"rerank {place} by {name}", rerank(texts, reward=reward, **given))
-            drawn = rerank(texts, reward=reward, temperature=0.2, seed=place, **given)
+            shown = selection.shown_captions([texts], reward)
+            rewards = selection.rate_candidates([texts], [given["image"]], [given["references"]], reward)
+            [to_choose_by] = selection.rewards_of_words(shown, rewards)
+            drawn = selection.soft_rank(to_choose_by, 0.2, np.random.default_rng(place))
             book.note(f"rerank {place} by {name}, drawn", drawn)
 
 

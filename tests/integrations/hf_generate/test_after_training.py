@@ -20,17 +20,17 @@ TEXT_ONLY = LoraConfig(target_modules=r".*language_model.*_proj", r=4, lora_drop
 
 @pytest.fixture(scope="module")
 def scenes():
-    return make_dataset(16, seed=3)
+    return make_dataset(4, seed=3)
 
 
 @pytest.fixture(scope="module", params=[None, TEXT_ONLY], ids=["full", "lora"])
 def trained(request, scenes, tmp_path_factory):
-    """A trainer after two steps of GRPO with TRL's own choice of checkpointing, and its reward."""
+    """A trainer after a step of GRPO with TRL's own choice of checkpointing, and its reward."""
     reward, folder = VelaReward(), tmp_path_factory.mktemp("out")
     data = make_prompt_dataset(scenes, EMBEDDED_PROMPT, references_column="refs")
-    sizes = {"max_completion_length": 90, "learning_rate": 1e-4}
     options = {"peft_config": request.param, "gradient_checkpointing": True, "generation_kwargs": None}
-    trainer = make_trainer(load_policy("embedded"), [reward], data, folder, **sizes, **options)
+    options |= {"learning_rate": 1e-4, "max_steps": 1}
+    trainer = make_trainer(load_policy("embedded"), [reward], data, folder, **options)
     trainer.train()
     assert trainer.model.training
     assert not trainer.model.config.use_cache  # Trainer switches it off, and generate does not ask

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from integrations.ray_data import score_files
-from reward.errors import CapRewardError, DataError, MissingExtraError, OutputError
+from reward.errors import CapRewardError, DataError, MissingExtraError
 from reward.scoring import score_dataset
 from tests.integrations.ray_data.files import make_rows, read_folder, save_rows, write_tar
 from tests.toys.json_lines import read_lines, write_lines
@@ -114,67 +114,62 @@ def test_no_row_has_an_old_score(change, rows, tmp_path):
     assert score_here(folder, PictureScorer(), tmp_path / "out").already_done
 
 
-def test_hidden_files_are_no_data(tmp_path):
-    folder = tmp_path / ".cache"
-    folder.mkdir()
-    for name in ("a.jsonl", "._a.jsonl", "_b.jsonl"):
-        write_lines(folder / name, [{"id": name, "candidate": "a red star"}])
-    for number, data in enumerate([folder, folder / "*.jsonl", [folder / "a.jsonl", folder]]):
-        score_here(data, "length", tmp_path / f"out{number}")
-        assert [row["id"] for row in read_folder(tmp_path / f"out{number}")] == ["a.jsonl"]
-
-
-def test_a_part_without_one_picture_keeps_its_rows(rows, tmp_path):
+def test_hidden_files_of_a_folder_are_no_data_and_a_part_without_a_picture_keeps_its_rows(rows, tmp_path):
     for row in rows[4:8]:
         row["image"] = "none.png"
-    summary = score_here(save_rows(rows, tmp_path / "in", "parquet"), PictureScorer(), tmp_path / "out", part_rows=4)
-    assert (summary.rows, summary.errors["image"]) == (24, 4)
-    assert [row["id"] for row in read_folder(tmp_path / "out")] == list(range(24))
+    folder = save_rows(rows, tmp_path / "in", "parquet")
+    for name in ("._0.parquet", "_1.parquet"):
+        (folder / name).write_bytes((folder / "0.parquet").read_bytes())
+    for number, data in enumerate([folder, folder / "[01].parquet", [folder / "0.parquet", folder]]):
+        summary = score_here(data, PictureScorer(), tmp_path / f"out{number}", part_rows=4)
+        assert (summary.rows, summary.errors["image"]) == (24, 4)
+        assert [row["id"] for row in read_folder(tmp_path / f"out{number}")] == list(range(24))
 
 
-def test_another_metric_starts_afresh_or_is_refused(rows, tmp_path):
+def test_another_metric_starts_afresh(rows, tmp_path):
     folder = save_rows(rows, tmp_path / "in", "jsonl")
     score_here(folder, PictureScorer(), tmp_path / "out")
-    with pytest.raises(OutputError, match=r"differs from this one in its metric.*--overwrite"):
-        score_here(folder, "length", tmp_path / "out")
     score_here(folder, "length", tmp_path / "out", overwrite=True)
     assert "brightness" not in read_folder(tmp_path / "out")[0]
     assert [row["id"] for row in read_folder(tmp_path / "out")] == list(range(24))
 
 
+# A line of JSON, or a member of a tar, and what is said of it. Text and names are UTF-8, perhaps with a mark.
 BAD_LINES = {
+    b'{"id": 1, "candidate": "a red star"}': "",
     b"{broken": "line 2 is not valid JSON",
     b"[1, 2]": "line 3 is not a JSON object but list",
     b'{"id": 7, "candidate": null}': "candidate must be a string",
+    b'{"id": 2, "candidate": "two red stars"}': "",
 }
+MEMBERS = [
+    ("good", {"txt": b"a red star"}, ""),
+    ("marked", {"txt": codecs.BOM_UTF8 + b"a red star", "json": codecs.BOM_UTF8 + b'{"id": 7}'}, ""),
+    ("latin", {"txt": b"caf\xe9"}, "latin.txt is not UTF-8"),
+    ("caf\udce9", {"txt": b"a red star"}, r"'caf\udce9' is not UTF-8"),
+    ("half", {"txt": b"a red star", "json": rb'{"note": "\ud83d"}'}, "half.json"),
+    ("list", {"txt": b"a red star", "json": b"[]"}, "list.json is not a JSON"),
+]
 
 
-def test_a_bad_line_costs_its_row_alone(tmp_path):
-    lines = [b'{"id": 1, "candidate": "a red star"}', *BAD_LINES, b'{"id": 2, "candidate": "a dog"}']
-    (tmp_path / "rows.jsonl").write_bytes(b"\n".join(lines))
-    summary = score_here(tmp_path / "rows.jsonl", "length", tmp_path / "out")
-    assert (summary.rows, summary.scored) == (5, 2)
-    (first, *bad, last) = pq.read_table(tmp_path / "out").to_pylist()
-    assert (first["reward"], last["reward"]) == (3.0, 2.0)
-    for row, message in zip(bad, BAD_LINES.values(), strict=True):
-        assert message in row["error"]
-        assert row["reward"] is None
-
-
-def test_columns_that_are_not_needed_are_not_read(rows, tmp_path):
-    """Here they are garbage."""
-    data = tmp_path / "in" / "data.parquet"
-    pq.write_table(pa.Table.from_pylist([{"ballast": f"{row['id']:09d}" * 50, **row} for row in rows]), data)
-    chunk, content = pq.read_metadata(data).row_group(0).column(0), bytearray(data.read_bytes())
-    start, size = chunk.dictionary_page_offset, chunk.total_compressed_size
-    content[start : start + size] = b"\xff" * size
-    data.write_bytes(content)
-    score_here(data, "length", tmp_path / "out", columns=["id"])
-    got = read_folder(tmp_path / "out")
-    assert [row["id"] for row in got] == list(range(24))
-    assert list(got[0]) == ["id", "length", "reward", "truncated", "error"]
-    with pytest.raises(DataError, match="1 of 1 fragments could not be scored"):
-        score_here(data, "length", tmp_path / "all", columns=["id", "ballast"])
+@pytest.mark.parametrize("kind", ["jsonl", "tar"])
+def test_a_bad_row_costs_itself_alone(kind, tmp_path):
+    path, reasons, options = tmp_path / f"0.{kind}", list(BAD_LINES.values()), {}
+    if kind == "jsonl":
+        path.write_bytes(b"\n".join(BAD_LINES))
+    else:
+        reasons, options = [reason for _, _, reason in MEMBERS], {"candidate_column": "txt"}
+        with tarfile.open(path, "w", encoding="utf-8", errors="surrogateescape") as tar:
+            for key, members, _ in MEMBERS:
+                for ending, content in members.items():
+                    member = tarfile.TarInfo(f"{key}.{ending}")
+                    member.size = len(content)
+                    tar.addfile(member, io.BytesIO(content))
+    summary = score_here(path, "length", tmp_path / "out", **options)
+    assert (summary.rows, summary.scored) == (len(reasons), 2)
+    for row, reason in zip(pq.read_table(tmp_path / "out").to_pylist(), reasons, strict=True):
+        assert reason in (row["error"] or "")
+        assert row["reward"] == (None if reason else 3.0)
 
 
 def test_a_broken_file_keeps_no_other_from_being_scored(tmp_path):
@@ -190,44 +185,25 @@ def test_a_broken_file_keeps_no_other_from_being_scored(tmp_path):
     assert run().already_done
 
 
-# Text and names are UTF-8, with or without a byte order mark; the row of another gets the reason.
-MEMBERS = [
-    ("good", {"txt": b"a red star"}, ""),
-    ("marked", {"txt": codecs.BOM_UTF8 + b"a red star", "json": codecs.BOM_UTF8 + b'{"id": 7}'}, ""),
-    ("latin", {"txt": b"caf\xe9"}, "latin.txt is not UTF-8"),
-    ("caf\udce9", {"txt": b"a red star"}, r"'caf\udce9' is not UTF-8"),
-    ("half", {"txt": b"a red star", "json": rb'{"note": "\ud83d"}'}, "half.json"),
-    ("list", {"txt": b"a red star", "json": b"[]"}, "list.json is not a JSON"),
-]
-
-
-def test_a_bad_member_of_a_shard_costs_its_row_alone(tmp_path):
-    with tarfile.open(tmp_path / "0.tar", "w", encoding="utf-8", errors="surrogateescape") as tar:
-        for key, members, _ in MEMBERS:
-            for ending, content in members.items():
-                member = tarfile.TarInfo(f"{key}.{ending}")
-                member.size = len(content)
-                tar.addfile(member, io.BytesIO(content))
-    summary = score_here(tmp_path / "0.tar", "length", tmp_path / "out", candidate_column="txt")
-    assert (summary.rows, summary.scored) == (6, 2)
-    got = pq.read_table(tmp_path / "out").to_pylist()
-    for row, (_, _, reason) in zip(got, MEMBERS, strict=True):
-        assert reason in (row["error"] or "")
-        assert (row["txt"], row["reward"]) == ((None, None) if reason else ("a red star", 3.0))
-    assert got[1]["id"] == 7
+def test_a_row_that_does_not_fit_those_before_is_told(tmp_path):
+    lines = [{"id": 1, "candidate": "a"}] * 128
+    for row, message in (({"id": "x"}, "0.jsonl: a value does not fit"), ({"note": "b"}, "column 'note' is not in")):
+        write_lines(tmp_path / "0.jsonl", [*lines, {"candidate": "b", **row}])
+        with pytest.raises(DataError, match=f"1 of 1 fragments could not be scored.*{message}"):
+            score_here(tmp_path / "0.jsonl", "length", tmp_path / "out")
 
 
 @pytest.mark.parametrize(
     ("data", "output", "options", "message"),
     [
         ("none", "new", {}, "there is no file"),
-        ("in", "new", {"columns": ["text"]}, "--columns names 'text'"),
         ("in", "in", {}, "which is no part of a run"),
         ("outer/in", "outer", {}, "holds the input"),
         ("", "new", {}, "several kinds"),
         ("in", "out", {"prefix": "x_"}, "differs from this one in its metric"),
-        ("in", "new", {"part_rows": 0}, "part_rows must be a whole number of at least 1, got 0"),
-        ("in", "new", {"cpus": 0}, "cpus must be above 0 and gpus at least 0, got 0 and 0"),
+        ("in", "new", {"part_rows": 0}, "part_rows must be at least 1, cpus above 0"),
+        ("s3://bucket/x", "new", {}, "s3://bucket/x is an address; nothing is fetched from there."),
+        ("in", "s3://bucket/x", {}, 'ray.data.read_parquet("s3://...").map_batches(BatchScorer('),
     ],
 )
 def test_what_it_cannot_do_it_says_before_scoring(data, output, options, message, rows, tmp_path):
@@ -236,8 +212,9 @@ def test_what_it_cannot_do_it_says_before_scoring(data, output, options, message
     write_lines(tmp_path / "outer" / "in" / "a.jsonl", rows)
     score_here(tmp_path / "in", "length", tmp_path / "out")
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    data, output = [name if "://" in name else tmp_path / name for name in (data, output)]
     with pytest.raises(CapRewardError, match=re.escape(message)):
-        score_here(tmp_path / data, "length", tmp_path / output, **options)
+        score_here(data, "length", output, **options)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from trl.trainer import grpo_trainer
 
 from integrations.trl import readable_log
 from integrations.trl.log import log_lines
@@ -17,14 +18,19 @@ EVALUATION = ["evaluation at step N: reward N, std N", *STEP[1:2], "  length N",
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bar", [True, False])
-def test_log_is_a_few_lines_a_step(bar, tmp_path, capsys):
+def test_log_is_a_few_lines_a_step(bar, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    table = grpo_trainer.print_prompt_completions_sample
+    monkeypatch.setattr(grpo_trainer, "print_prompt_completions_sample", table)  # is put back in the end
     trainer, _ = watched(
         tmp_path,
         MetricReward("length"),
         rewards=[MetricReward(PictureScorer(), name="picture")],
         max_steps=2,
         eval_steps=2,
+        images=4,
         disable_tqdm=not bar,
+        log_completions=True,
     )
     readable_log(trainer)
     trainer.train()
@@ -33,7 +39,19 @@ def test_log_is_a_few_lines_a_step(bar, tmp_path, capsys):
     assert all(len(line) <= 80 for line in printed.splitlines())
     found = [re.sub(r"-?\d+(\.\d+)?(e-\d+)?", "N", line) for line in printed.splitlines()]
     found = [re.sub("(loss|best_step) .*", r"\1", line) for line in found if not line.startswith("    ")]
-    assert found == [*EVALUATION, *STEP, *STEP, *EVALUATION, "done: N steps in N s, mean loss"]
+    shown = [line for line in found if line != "captions of step N:"]
+    assert len(found) - len(shown) == 5  # with each log but the monitor's
+    assert shown == [*EVALUATION, *STEP, *STEP, *EVALUATION, "done: N steps in N s, mean loss"]
+
+    caption = "A red star stands on the green grass, beside a small blue circle and a yellow square."
+    messages = [[{"role": "assistant", "content": caption}]] * 2
+    rewards = {"vela": [0.684, 0.25], "length": [17.0, 17.0]}
+    grpo_trainer.print_prompt_completions_sample([[]] * 2, messages, rewards, None, 8, 1, extra={})
+    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == [
+        "captions of step 8:",
+        "    vela 0.684     A red star stands on the green grass, beside a small blue",
+        "    length 17.000  circle and a yellow square.",
+    ]
 
 
 def test_what_says_nothing_new_is_left_out():

@@ -25,11 +25,11 @@ KINDS = {"full": (llava, None), "lora": (llava, LORA), "qwen": (qwen2_5_vl, None
 
 
 def trainer_in(folder, base, adapter, *callbacks, policy=None, rewards=None, **more):
-    """A trainer as a user's script makes it each time it is run, of four steps with a KL term."""
+    """A trainer as a user's script makes it each time it is run, of two steps with a KL term."""
     data = with_images([PILImage.new("RGB", (32, 32), (30 * i, 255 - 30 * i, 128)) for i in range(8)])
     policy = policy or load_policy(base)
-    options = {"per_device_train_batch_size": 8, "num_generations": 4, "max_steps": 4, "learning_rate": 3e-2}
-    options |= {"save_strategy": "steps", "save_steps": 2, "beta": 0.1, "peft_config": adapter, "callbacks": callbacks}
+    options = {"per_device_train_batch_size": 8, "num_generations": 4, "max_steps": 2, "learning_rate": 3e-2}
+    options |= {"save_strategy": "steps", "save_steps": 1, "beta": 0.1, "peft_config": adapter, "callbacks": callbacks}
     if "eval_strategy" in more:
         options["evaluated"] = data
     # as one more image would be asked for
@@ -66,14 +66,14 @@ def run_again(whole, folder, *callbacks):
 
 def test_a_resumed_training_equals_an_unbroken_one_and_its_policy_is_loaded_whole(whole, tmp_path):
     with pytest.raises(Stop):
-        run_again(whole, tmp_path, StopAfter(3)).train()
+        run_again(whole, tmp_path, StopAfter(2)).train()
     resumed = run_again(whole, tmp_path, ResumeWeights())
     (tmp_path / "checkpoint-99").mkdir()  # cut by a kill
-    assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-2"
+    assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-1"
     resumed.train(resume_from_checkpoint=last_checkpoint(tmp_path))
     assert curve(resumed) == curve(whole.trainer)
-    assert len(curve(resumed)) == 4
-    policy, processor = load_policy(tmp_path / "checkpoint-4")
+    assert len(curve(resumed)) == 2
+    policy, processor = load_policy(tmp_path / "checkpoint-2")
     assert isinstance(policy, PeftModel) == (whole.adapter is not None)
     assert any(parameter.requires_grad for parameter in policy.parameters())
     assert type(processor) is type(whole.trainer.processing_class)
@@ -83,18 +83,18 @@ def test_a_resumed_training_equals_an_unbroken_one_and_its_policy_is_loaded_whol
 
 @only_full
 def test_the_best_policy_is_the_one_in_memory_at_the_end(whole, tmp_path):
-    def second_step_is_best(trainer_state, completions, **_):
-        bonus = 1000.0 * (trainer_state.global_step == 2)
+    def first_step_is_best(trainer_state, completions, **_):
+        bonus = 1000.0 * (trainer_state.global_step == 1)
         return [bonus + len(completion[0]["content"].split()) for completion in completions]
 
-    best = {"eval_strategy": "steps", "eval_steps": 2, "per_device_eval_batch_size": 8, "load_best_model_at_end": True}
-    best |= {"metric_for_best_model": "eval_reward", "rewards": [second_step_is_best]}
+    best = {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 8, "load_best_model_at_end": True}
+    best |= {"metric_for_best_model": "eval_reward", "rewards": [first_step_is_best]}
     trainer = trainer_in(tmp_path, whole.folder / "base", whole.adapter, ResumeWeights(), **best)
     trainer.train()
-    assert trainer.state.best_global_step == 2
-    best_policy, _ = load_policy(tmp_path / "checkpoint-2")
+    assert trainer.state.best_global_step == 1
+    best_policy, _ = load_policy(tmp_path / "checkpoint-1")
     assert_same(trainer.model.state_dict(), best_policy.state_dict())
-    last_policy, _ = load_policy(tmp_path / "checkpoint-4")
+    last_policy, _ = load_policy(tmp_path / "checkpoint-2")
     assert not all(map(torch.equal, last_policy.parameters(), best_policy.parameters()))
 
 
@@ -110,15 +110,15 @@ def test_a_reference_that_moves_goes_on_from_where_it_was(whole, tmp_path):
     unbroken = make(tmp_path / "unbroken")
     unbroken.train()
     with pytest.raises(Stop):
-        make(tmp_path / "broken", StopAfter(3)).train()
+        make(tmp_path / "broken", StopAfter(2)).train()
     resumed = make(tmp_path / "broken")
-    resumed.train(resume_from_checkpoint=str(tmp_path / "broken" / "checkpoint-2"))
+    resumed.train(resume_from_checkpoint=str(tmp_path / "broken" / "checkpoint-1"))
     assert_same(resumed.ref_model.state_dict(), unbroken.ref_model.state_dict())
     assert curve(resumed) == curve(unbroken)
 
-    shutil.rmtree(tmp_path / "broken" / "checkpoint-2" / "reference")
+    shutil.rmtree(tmp_path / "broken" / "checkpoint-1" / "reference")
     with pytest.raises(CheckpointError, match="holds no reference policy"):
-        make(tmp_path / "broken").train(resume_from_checkpoint=str(tmp_path / "broken" / "checkpoint-2"))
+        make(tmp_path / "broken").train(resume_from_checkpoint=str(tmp_path / "broken" / "checkpoint-1"))
     with pytest.raises(ConfigError, match=r"ResumeWeights\(reference=trainer.ref_model\)"):
         trainer_in(tmp_path / "bare", whole.folder / "base", None, ResumeWeights(), **moving).train()
 
@@ -144,7 +144,7 @@ def with_another(weights):
 
 def test_a_weight_that_is_missing_or_left_over_raises(whole, tmp_path):
     for change, message in ((with_another, "has 1 weight"), (without_one, "lacks 1 weight")):
-        folder = changed(whole.folder / "checkpoint-2", tmp_path, change)
+        folder = changed(whole.folder / "checkpoint-1", tmp_path, change)
         with pytest.raises(CheckpointError, match=message):
             load_policy(folder)
     with pytest.raises(CheckpointError, match=message):
@@ -153,21 +153,19 @@ def test_a_weight_that_is_missing_or_left_over_raises(whole, tmp_path):
 
 def test_a_policy_from_the_checkpoint_is_no_reference_of_the_kl_term(whole):
     """TRL would take the reference from where the policy was loaded."""
-    checkpoint = whole.folder / "checkpoint-2"
+    checkpoint = whole.folder / "checkpoint-1"
     trainer = trainer_in(whole.folder, None, None, ResumeWeights(), policy=load_policy(checkpoint))
     with pytest.raises(CheckpointError, match="reference of the KL"):
         trainer.train(resume_from_checkpoint=str(checkpoint))
 
 
 @only_full
-@pytest.mark.parametrize("reward", [None, "9"])
-def test_another_checkpoint_than_the_one_resumed_from_raises(reward, whole, tmp_path):
-    (tmp_path / "checkpoint-2").mkdir()
-    state = whole.folder / "checkpoint-2" / "trainer_state.json"
-    if reward is not None:
-        other = json.loads(state.read_text())
-        other["log_history"][0]["reward"] = reward
-        (tmp_path / "checkpoint-2" / state.name).write_text(json.dumps(other))
+def test_another_checkpoint_than_the_one_resumed_from_raises(whole, tmp_path):
+    state = whole.folder / "checkpoint-1" / "trainer_state.json"
+    other = json.loads(state.read_text())
+    other["log_history"][0]["reward"] = "9"
+    (tmp_path / "checkpoint-1").mkdir()
+    (tmp_path / "checkpoint-1" / state.name).write_text(json.dumps(other))
     with pytest.raises(CheckpointError, match="give the folder that it resumes from"):
         run_again(whole, tmp_path, ResumeWeights()).train(resume_from_checkpoint=str(state.parent))
 
@@ -178,11 +176,11 @@ def test_another_checkpoint_than_the_one_resumed_from_raises(reward, whole, tmp_
 )
 def test_a_checkpoint_that_was_cut_is_passed_over(name, kept, whole, tmp_path, caplog):
     shutil.copytree(whole.folder, tmp_path, dirs_exist_ok=True)
-    assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-4"
-    (file,) = (tmp_path / "checkpoint-4").glob(name)
-    file.write_bytes(file.read_bytes()[: int(kept * file.stat().st_size)])
     assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-2"
-    assert "checkpoint-4 is not complete, as after a kill, and is passed over" in caplog.text
+    (file,) = (tmp_path / "checkpoint-2").glob(name)
+    file.write_bytes(file.read_bytes()[: int(kept * file.stat().st_size)])
+    assert last_checkpoint(tmp_path) == tmp_path / "checkpoint-1"
+    assert "checkpoint-2 is not complete, as after a kill, and is passed over" in caplog.text
     assert file.name in caplog.text
 
 
@@ -191,6 +189,8 @@ def shorter(weights):
 
 
 def test_files_that_do_not_fit_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"GRPOTrainer\(..., peft_config=...\)"):
+        load_policy("embedded", peft_config=LORA)
     (tmp_path / "checkpoint-5").mkdir()
     with pytest.raises(CheckpointError, match=r"neither config.json nor .* it holds checkpoint-5"):
         load_policy(tmp_path)

@@ -1,7 +1,5 @@
 """Preference data go through TRL's own trainers with a policy that sees images."""
 
-import numpy as np
-import PIL.Image
 import pytest
 import torch
 import trl
@@ -64,15 +62,7 @@ def test_kto_and_sft_take_them_as_the_page_says(rows, tmp_path):
     assert logs[1]["loss"] < logs[0]["loss"]
 
 
-def test_what_is_left_out_is_logged(rows, caplog):
-    captions = [*[CAPTIONS] * 2, ["a star", "A star."] * 2, [*CAPTIONS[:3], "the <image> square"]]
-    data = make_preference_dataset(rows.remove_columns("candidates").add_column("candidates", captions))
-    assert [(row["chosen_score"], row["rejected_score"]) for row in data] == [(0.9, 0.1), (0.9, 0.1), (0.6, 0.1)]
-    assert "1 images left out: only one caption once repetitions are left out" in caplog.text
-    assert "1 captions left out: with a placeholder of a chat template" in caplog.text  # at which the trainer stops
-
-
-def test_prompts_are_read_as_those_of_prompt_data(rows):
+def test_prompts_are_read_as_those_of_prompt_data_and_what_is_left_out_is_logged(rows, caplog):
     def pairs(text):
         chat = [{"role": "user", "content": text}, {"role": "assistant", "content": "A star."}]
         return make_preference_dataset(rows.add_column("chat", [chat] * len(rows)), prompt_column="chat")
@@ -80,11 +70,5 @@ def test_prompts_are_read_as_those_of_prompt_data(rows):
     assert pairs("<image>\nWhat is it?")[0]["prompt"] == [{"role": "user", "content": "What is it?"}]
     with pytest.raises(InvalidSampleError, match="its image comes first"):
         pairs("What is <image>?")
-
-
-def test_the_policy_sees_the_picture_that_was_scored(rows):
-    grey = PIL.Image.fromarray(np.full((4, 4), 30_000, np.uint16))
-    cells = [grey, PIL.Image.new("RGBA", (4, 4), (0, 0, 0, 0)), *COLOURS[:2]]
-    data = make_preference_dataset(Dataset.from_dict({**rows.remove_columns("image").to_dict(), "image": cells}))
-    shown = [row["images"][0].convert("RGB").getpixel((0, 0)) for row in data]
-    assert shown == [(117,) * 3, (255,) * 3, (255, 0, 0), (0, 128, 0)]
+    make_preference_dataset(rows.map(lambda row: {"candidates": [*CAPTIONS[:3], "the <image> square"]}))
+    assert "4 captions left out: with a placeholder of a chat template" in caplog.text  # at which trainers stop

@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -84,8 +85,20 @@ def test_lists_of_dicts_and_data_frames_are_taken(form, red):
     (row,) = make_prompt_dataset(given if form == "list" else pd.DataFrame(given), lambda row: row["colour"])
     assert row["prompt"] == [{"role": "user", "content": "red"}]
     assert (row["references"], colour(row["image"])) == (["A red square."], (255, 0, 0))
-    with pytest.raises(DataError, match="a list of dicts or a DataFrame"):
+    with pytest.raises(DataError, match="a list of dicts or a DataFrame, a folder"):
         make_prompt_dataset([] if form == "list" else pd.DataFrame())
+
+
+@pytest.mark.parametrize(
+    "images", [lambda red: Path(red).parent, lambda red: [red], lambda red: [RED], lambda red: [PNG]]
+)
+def test_a_folder_and_a_list_of_images_are_taken(images, red):
+    (row,) = make_prompt_dataset(images(red), "Describe it.")
+    assert (row["prompt"], colour(row["image"])) == ([said("user", "Describe it.")], (255, 0, 0))
+    with pytest.raises(DataError, match="is no folder of images: give what"):
+        make_prompt_dataset(red)
+    with pytest.raises(DataError, match="a folder or a list of images, got"):
+        make_prompt_dataset([3])
 
 
 @pytest.mark.parametrize("has_features", [True, False])
@@ -205,16 +218,15 @@ def filled(content):
     "part",
     [
         {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{BASE64}"}},
-        {"type": "image", "base64": BASE64},
         {"type": "image", "image": {"bytes": PNG, "path": None}},
-        {"type": "image", "url": "file://RED"},
         {"type": "image", "path": "RED"},
     ],
 )
 @forms
 def test_images_inside_the_messages_become_a_column(part, form, red):
     """TRL shows the policy what stands in the column `images`, and rewards look there."""
-    part = {key: value.replace("RED", red) if key in ("url", "path") else value for key, value in part.items()}
+    if "path" in part:
+        part = {**part, "path": red}
     answer = ANSWER if form is list else said("assistant", [text("A square.")])  # Arrow takes lists beside lists only
     data = [{"messages": [said("user", [part, text("What is it?")]), answer]}]
     (row,) = make_prompt_dataset(data if form is list else form(Dataset.from_list(data)), prompt_column="messages")

@@ -1,5 +1,8 @@
 """Rewards that `trl grpo --reward_funcs` finds by their names."""
 
+import re
+from pathlib import Path
+
 import pytest
 import trl
 from PIL import Image
@@ -17,6 +20,14 @@ def nothing_made():
     named_rewards._from_environment.cache_clear()
     yield
     named_rewards._from_environment.cache_clear()
+
+
+def test_trl_is_named_up_to_the_version_that_was_tried_and_its_experiments_are_not_needed():
+    root = Path(reward.__file__).parents[1]
+    tried = re.search(r"trl>=.* # tried up to (.*)", (root / "pyproject.toml").read_text())[1]
+    assert f"trl=={tried};" in (root / "constraints.txt").read_text()
+    files = [*root.glob("reward/**/*.py"), *root.glob("integrations/**/*.py")]
+    assert not [file for file in files if "trl.experimental" in file.read_text(encoding="utf-8")]
 
 
 def test_trl_finds_them_by_their_names(tmp_path, monkeypatch):

@@ -53,14 +53,13 @@ def watched(folder, second=None, *, rewards=None, on_parting="warn", **options):
     return trainer, monitor
 
 
-def train_as_one_of_two(rank, port, out, counts):
-    """A step of training for each number of held-out images, in one of two processes; the policy is beside `out`."""
+def train_as_one_of_two(rank, port, out):
+    """A step of training with five held-out images, in one of two processes; the policy is beside `out`."""
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", ACCELERATE_USE_CPU="1")
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
-    for images in counts:
-        trainer, _ = watched(out / str(images), images=images, policy=load_policy(out.parent / "policy"), max_steps=1)
-        trainer.train()
+    trainer, _ = watched(out, images=5, policy=load_policy(out.parent / "policy"), max_steps=1)
+    trainer.train()
     trainer.accelerator.end_training()
     # The trainer still holds the process group. Its threads must have ended when the interpreter ends, or one of them
     # may wait for the interpreter then, and the process aborts.

@@ -97,7 +97,7 @@ def test_without_a_network_the_commit_is_the_one_downloaded_last(monkeypatch, tm
 
 FILES = ("mymetric/__init__.py", "mymetric/scorer.py", "mymetric/settings.yaml")
 ROOMS = ("metrics/a.py", "metrics/other/a.py", "metrics/unused/a.py", "backbones/a.py", "judges/a.py", "judges/a.yaml")
-ROOMS += ("data/a.py", "scoring/progress.py", "cli/bench.py")
+ROOMS += ("data/a.py", "scoring/runs.py", "cli/bench.py")
 
 
 @pytest.fixture

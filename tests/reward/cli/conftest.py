@@ -1,12 +1,8 @@
 """Calls the `capreward` command inside the test's own process, if need be in a folder with a file of every kind."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable
-from pathlib import Path
-from typing import TypeAlias
 
 import pytest
 from PIL import Image
@@ -14,11 +10,11 @@ from PIL import Image
 from reward.cli.main import main
 from tests.toys.json_lines import write_lines
 
-Run: TypeAlias = Callable[..., tuple[str, str]]
+Run = Callable[..., tuple[str, str]]
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(monkeypatch, capsys):
     """Calls the command, which must end in the exit code `code`, 0 by default, and print no traceback.
 
     Gives stdout, and stderr with its line breaks as spaces and without the boxes around messages.
@@ -26,7 +22,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.delenv("CAPREWARD_DEBUG", raising=False)
 
-    def call(*arguments: object, code: int = 0) -> tuple[str, str]:
+    def call(*arguments, code=0):
         monkeypatch.setattr(sys, "argv", ["capreward", *map(str, arguments)])
         with pytest.raises(SystemExit) as stop:
             main()
@@ -38,7 +34,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """The current folder: a file of every kind that a command reads, all but good.jsonl about an image that is none."""
     folder = tmp_path / "here"
     folder.mkdir()

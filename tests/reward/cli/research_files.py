@@ -1,13 +1,9 @@
 """Small files in published layouts, by the names that docs/RESEARCH.md has for them, and models and a Hub for them."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from functools import partial
 from itertools import combinations, product
-from pathlib import Path
-from typing import Any
 
 from PIL import Image
 
@@ -25,13 +21,12 @@ from tests.reward.metrics.beitscore import tiny_beitscore
 from tests.reward.metrics.beitscore.test_training import published
 from tests.reward.training.small_runs import small_data
 from tests.toys.json_lines import write_lines
-from tests.toys.loopback_hub import LoopbackHub
 from tests.toys.loopback_judge import LoopbackJudge
 from tests.toys.rating_judges import save_rating_judge
 from tests.toys.small_clip import small_clip
 
 _ORDERS = list(product(("1.png", "2.png"), ("A dog runs.", "Two dogs.")))
-_TASKS: dict[str, dict[str, Any]] = {"REG": {"box": [4, 4, 16, 16]}, "IC": {}}
+_TASKS = {"REG": {"box": [4, 4, 16, 16]}, "IC": {}}
 _TASKS |= {task: {"question": "Who runs?"} for task in ("VQA", "VDU")}
 _RATED = [
     {
@@ -64,13 +59,13 @@ _BATTLES = [
 _JUDGED = [{**battle, "judge": WORDS[n % 3 / 2]} for n, battle in enumerate(_BATTLES)]
 
 
-def _auto(model: str) -> list[dict[str, Any]]:
+def _auto(model):
     """The judged battles of a model as the authors publish them."""
     pair = {"source1": model, "caption1": "A dog.", "caption2": "A cat.", "ref": "A dog.", "judge": WORDS[1.0]}
     return [{**pair, "img": f"{n}.png", "source2": name, "ref_model": name} for n, name in enumerate(BASELINES)]
 
 
-def _write_pictures(folder: Path) -> None:
+def _write_pictures(folder):
     folder.mkdir(exist_ok=True)
     for number in range(4):
         Image.new("RGB", (32, 32), (60 * number, 0, 90)).save(folder / f"{number}.png")
@@ -79,17 +74,13 @@ def _write_pictures(folder: Path) -> None:
 _IN_FOLDERS = ("flickr8k-expert", "flickr8k-cf", "pascal-50s", "foil", "nocaps-foil", "sugarcrepe", "valse", "vicr")
 _IN_FOLDERS += ("genai-bench", "longcapvlcp")
 # What a command names as a file, or as FILE or FOLDER of a benchmark or an option: content, or a function that writes.
-FILES: dict[str, Any] = {
+FILES = {
     "flickr8k.jsonl": _RATED,
     "flickr8k_scores.jsonl": _RATED,
     "foil.jsonl": _TEXTS,
     "mmhe.jsonl": _MMHE,
     "captions.jsonl": [{"image": "1.png", "caption": "A red dog lies on grass. " * 15 + "It guards a red ball."}],
-    "prompt.yaml": {
-        **FleurPrompt.of().to_json(),
-        "version": "mine",
-        "rubric": "0.0: bad. 0.3: poor. 1.0: good.",
-    },
+    "prompt.yaml": {**FleurPrompt.of().to_json(), "version": "mine", "rubric": "0.0: bad. 0.3: poor. 1.0: good."},
     "beit3.yaml": lambda file: file.write_text(json.dumps({"model": published(file.parent), "max_steps": 1})),
     "caparena_annots_eval.json": _BATTLES,
     "caparena_annots_eval_gpt.json": _JUDGED,
@@ -117,7 +108,7 @@ FILES: dict[str, Any] = {
 }
 
 
-def write(here: Path, name: str) -> Path:
+def write(here, name):
     """Writes what `name` stands for into a folder, with all images that it names; KeyError if nothing does."""
     content, path = FILES[name], here / name
     path.parent.mkdir(exist_ok=True)
@@ -135,7 +126,7 @@ def write(here: Path, name: str) -> Path:
     return path
 
 
-def write_models(folder: Path) -> None:
+def write_models(folder):
     """Checkpoints of both metrics, one of a VELA with one score, and a CLIP."""
     small_clip(folder / "clip")
     config = tiny_vela.make_config(prompts={**DEFAULT_PROMPTS, "overall": DEFAULT_PROMPTS["relevance"]})
@@ -144,7 +135,7 @@ def write_models(folder: Path) -> None:
     tiny_beitscore.make_scorer().save_pretrained(folder / "beitscore")
 
 
-def fill(hub: LoopbackHub, folder: Path) -> None:
+def fill(hub, folder):
     """What the page has from the Hub, small and under its real name."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -169,7 +160,7 @@ def fill(hub: LoopbackHub, folder: Path) -> None:
 class Server(LoopbackJudge):
     """A judge that also compares captions and rewrites them, in words that are always the same."""
 
-    def complete(self, body: dict[str, Any]) -> dict[str, Any]:
+    def complete(self, body):
         done = super().complete(body if body.get("logprobs") else {**body, "max_tokens": 1})
         if not body.get("logprobs"):
             asked = body["messages"][-1]["content"]

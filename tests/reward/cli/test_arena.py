@@ -1,18 +1,13 @@
 """`capreward arena` on small files of battles: tables, JSON, a judge that decides, and exit codes."""
 
-from __future__ import annotations
-
 import json
 import re
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import pytest
 from PIL import Image
 
 from reward.judges.pairwise import PairPrompt
-from tests.reward.cli.conftest import Run
 from tests.reward.metaeval.arena.made_arenas import WORDS, draw_arena
 from tests.toys.rating_judges import save_choosing_judge
 
@@ -22,16 +17,16 @@ FEW = ("--resamples", 20)
 
 
 @pytest.fixture
-def run(run: Run) -> Run:
+def run(run):
     """`capreward arena`."""
     return partial(run, "arena")
 
 
 @pytest.fixture
-def entries() -> list[dict[str, Any]]:
+def entries():
     """300 battles of four models and one of people; "model 1" is the best, and writes the shortest captions."""
     battles, points = draw_arena([1.2, 0.4, -0.4, -1.2], 300, images=80, ties=0.2, seed=0)
-    rows: list[dict[str, Any]] = []
+    rows = []
     for number, (battle, won) in enumerate(zip(battles, points, strict=True)):
         one, two = (int(battle[source][-1]) for source in ("source1", "source2"))
         row = {**battle, "ref": "words " * 5, "caption1": "words " * 2 * one, "caption2": "words " * 2 * two}
@@ -41,14 +36,12 @@ def entries() -> list[dict[str, Any]]:
     return [*rows, {**person, "caption1": "words", "caption2": "words"}]
 
 
-def write(folder: Path, rows: Any, name: str = "battles.json") -> Path:
+def write(folder, rows, name="battles.json"):
     (folder / name).write_text(json.dumps(rows), encoding="utf-8")
     return folder / name
 
 
-def test_tables_and_json_and_a_column_that_is_called_as_a_metric(
-    run: Run, entries: list[dict[str, Any]], tmp_path: Path
-) -> None:
+def test_tables_and_json_and_a_column_that_is_called_as_a_metric(run, entries, tmp_path):
     odd = "model <b>[/b] 4"  # is shown as it is
     rows = json.loads(json.dumps(entries).replace("model 4", odd))
     path = write(tmp_path, [{**entry, "length": entry.get("good")} for entry in rows])
@@ -80,7 +73,7 @@ def test_tables_and_json_and_a_column_that_is_called_as_a_metric(
     assert length["bias"]["model 1"]["value"] < -0.5
 
 
-def test_a_judge_or_a_metric_may_decide(run: Run, entries: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_a_judge_or_a_metric_may_decide(run, entries, tmp_path):
     out, _ = run(write(tmp_path, [{**entry, "winner": None} for entry in entries]), *FEW)
     assert "Ratings by judge: 300 battles" in out
     assert "Agreement" not in out
@@ -89,7 +82,7 @@ def test_a_judge_or_a_metric_may_decide(run: Run, entries: list[dict[str, Any]],
     assert "Ratings by length: 300 battles" in run(path, "--metric", "length", *FEW)[0]
 
 
-def test_other_judges_and_a_second_annotator_vote_too(run: Run, entries: list[dict[str, Any]], tmp_path: Path) -> None:
+def test_other_judges_and_a_second_annotator_vote_too(run, entries, tmp_path):
     """Table 2 of the paper, from one file for each judge; the second annotator is on the battles marked in-400."""
     marked = [{**entry, "in-400": number < 40} for number, entry in enumerate(entries)]
     contrary = {words: WORDS[1 - won] for won, words in WORDS.items()}
@@ -97,13 +90,17 @@ def test_other_judges_and_a_second_annotator_vote_too(run: Run, entries: list[di
     second = [{**entry, "winner": "equal"} if number < 10 else entry for number, entry in enumerate(marked)]
     ranking = write(tmp_path, [f"model {number}" for number in (4, 3, 2, 1, 0)], "ranking.json")
     line = ("--judged", f"contrary={turned}", "--annotator", write(tmp_path, second, "s.json"), "--pair-weights")
-    out, err = run(write(tmp_path, marked), *line, "--ranking", ranking, "--json", *FEW)
+    out, err = run(
+        write(tmp_path, marked), *line, "--ranking", ranking, "--leaderboard", f"same={ranking}", "--json", *FEW
+    )
     figures = json.loads(out)
     agreed = {name: row["levels"]["overall"]["value"] for name, row in figures["agreement"].items()}
     ties = sum(entry["winner"] == "equal" for entry in entries) / 300
     same = sum(one["winner"] == two["winner"] for one, two in zip(marked[:40], second, strict=False)) / 40
     assert [agreed[name] for name in ("judge", "contrary", "annotator")] == pytest.approx([1, ties, same])
     assert figures["agreement"]["annotator"]["battles"]["overall"] == 40
+    board = figures["correlations"].pop("leaderboard:same")
+    assert [row["spearman"]["value"] for row in board.values()] == pytest.approx([1])
     ranks = {name: row["elo"]["spearman"]["value"] for name, row in figures["correlations"].items()}
     assert ranks["people"] == ranks["judge"] == -1  # the fixed ranking is upside down
     assert ranks["contrary"] == ranks["length"] == 1
@@ -111,29 +108,7 @@ def test_other_judges_and_a_second_annotator_vote_too(run: Run, entries: list[di
     assert (figures["weighted"], "each battle counts 1 / P" in err) == (True, True)
 
 
-def test_a_folder_in_the_layout_of_caparena_auto_gives_the_leaderboard(run: Run, tmp_path: Path) -> None:
-    """A file for each model beside the benchmark; one model is a baseline and does not meet itself."""
-    judged = {"good": WORDS[1.0], "base": WORDS[0.5], "poor": WORDS[0.0]}
-    for model, judge in judged.items():
-        rows = [
-            {"img": f"{n}.jpg", "caption1": "a b", "caption2": "a", "ref": "c", "judge": "?" if n == 7 else judge}
-            | {"source1": model, "source2": baseline, "ref_model": baseline}
-            for n, baseline in enumerate(("base", "other") * 4)
-            if model != baseline
-        ]
-        write(tmp_path, rows, f"{model}.json")
-    write(tmp_path, {}, "caparena_auto_600.json")
-    (tmp_path / "rank").mkdir()
-    ranking = write(tmp_path, {"source": "me", "ranking": {"poor": 1, "base": 5, "good": 7}}, "rank/ranking.json")
-    out, err = run(tmp_path, "--ranking", ranking, *FEW)
-    board = [re.findall(r"[\w.-]+", row) for row in out.split("CapArena-Auto by judge")[1].splitlines()[4:7]]
-    assert [row[:2] for row in board] == [["good", "87.50"], ["base", "0.00"], ["poor", "-87.50"]]
-    assert board[1][-4:] == ["2.00", "3", "of", "4"]
-    assert re.search(r"judge .* 100\.0 . +100\.0 .$", out.split("Kendall (score)")[1].splitlines()[2])
-    assert "judge: 3 without a result; the first:" in err
-
-
-def test_captions_of_two_models_meet_and_a_judge_decides(run: Run, tmp_path: Path) -> None:
+def test_captions_of_two_models_meet_and_a_judge_decides(run, tmp_path):
     names = [f"{number}.png" for number in range(6)]
     for number, name in enumerate(names):
         Image.new("RGB", (32, 32), (40 * number, 0, 90)).save(tmp_path / name)

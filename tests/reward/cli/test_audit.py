@@ -1,17 +1,13 @@
 """`capreward audit`: tables, JSON, a report, and an exit code for a CI."""
 
-from __future__ import annotations
-
 import json
 import re
-from pathlib import Path
 
-from tests.reward.cli.conftest import Run
 from tests.toys.json_lines import write_lines
 
 
-def test_the_command_prints_tables_and_ends_in_3_above_a_share(run: Run) -> None:
-    line = ("audit", "-m", "length", "--images", 3, "--most", 2)
+def test_the_command_prints_tables_and_ends_in_3_above_a_share(run):
+    line = ("audit", "-m", "length", "--images", 3)
     out, err = run(*line, "--fail-above", "0.5", code=3)
     assert re.search(r"repeated caption\D+3\D+100\.0 \[100\.0, 100\.0\] \(\+", out)
     assert "wins in 100.0% of captions, above 50.0%" in err
@@ -19,7 +15,7 @@ def test_the_command_prints_tables_and_ends_in_3_above_a_share(run: Run) -> None
     assert (json.loads(out)["images"], err) == (3, "")
 
 
-def test_the_report_is_written(run: Run, tmp_path: Path) -> None:
+def test_the_report_is_written(run, tmp_path):
     good = [{"candidate": f"A dog runs on grass. It has {n} legs. The sky is blue."} for n in range(6)]
     write_lines(tmp_path / "good.jsonl", good)
     run("audit", "-m", "length", "--data", tmp_path / "good.jsonl", "-o", tmp_path / "a report")

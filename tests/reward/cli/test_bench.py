@@ -1,26 +1,24 @@
 """`capreward bench`: what it prints and writes, and its exit codes."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
-from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.cells import cell_len
 
 from reward.cli.terminal import print_table
-from tests.reward.cli.conftest import Run
-from tests.reward.metaeval.small_benchmarks import use_metrics, write_pairs, write_rated
+from tests.reward.metaeval.small_benchmarks import use_metrics, write_rated
 from tests.toys.picture_scorer import PictureScorer
 
-FLICKR = ("bench", "--benchmark", "flickr8k-expert", "--resamples", 100)
+
+def flickr(data):
+    """`bench` on a file in the form of Flickr8k-Expert."""
+    return ("bench", "--benchmark", f"flickr8k-expert={data}", "--resamples", 100)
 
 
 @pytest.fixture
-def run(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+def run(run, monkeypatch, tmp_path):
     """The command in a narrow terminal, with metrics of the test's own."""
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setenv("PICTURE_LOG", str(tmp_path / "scored.log"))
@@ -29,19 +27,17 @@ def run(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
+def data(tmp_path):
     return write_rated(tmp_path / "folder with spaces", 30)
 
 
-def row_names(table: str) -> list[str]:
+def row_names(table):
     return [line.split("│")[1].strip() for line in table.splitlines() if line.startswith("│")]
 
 
 @pytest.mark.slow
-def test_the_table_has_metrics_and_columns_and_the_folder_keeps_the_scores(
-    run: Run, data: Path, tmp_path: Path
-) -> None:
-    line = (*FLICKR, "--data", data, "--metric", "picture", "-m", "length", "--score-column", "good", "-s", "bad")
+def test_the_table_has_metrics_and_columns_and_the_folder_keeps_the_scores(run, data, tmp_path):
+    line = (*flickr(data), "--metric", "picture", "-m", "length", "--score-column", "good", "-s", "bad")
     for _ in range(2):
         out, err = run(*line, "--output", tmp_path / "my report")
         assert row_names(out) == ["picture", "length", "column:good", "column:bad"]
@@ -52,37 +48,35 @@ def test_the_table_has_metrics_and_columns_and_the_folder_keeps_the_scores(
     assert {path.suffix for path in (tmp_path / "my report").iterdir()} == {"", ".json", ".md", ".html"}
 
 
-def test_json_is_one_object(run: Run, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_is_one_object(run, data, monkeypatch):
     own = PictureScorer.score
 
-    def chatty(*arguments: Any, **options: Any) -> Any:
+    def chatty(*arguments, **options):
         print("tokenizing ...")  # as libraries do
         return own(*arguments, **options)
 
     monkeypatch.setattr(PictureScorer, "score", chatty)
-    out, err = run(*FLICKR, "--data", data, "-m", "picture", "-s", "good", "--json", "--seed", 3)
+    out, err = run(*flickr(data), "-m", "picture", "-s", "good", "--json", "--seed", 3, "--limit", 16)
     figures = json.loads(out)
     assert "tokenizing ..." in err
     assert "scoring" in err  # progress
     assert (figures["seed"], figures["resamples"], figures["references"]) == (3, 100, True)
-    assert figures["command"].startswith("capreward bench --benchmark flickr8k-expert")
+    assert figures["command"].startswith("capreward bench --benchmark 'flickr8k-expert=")
     [benchmark] = figures["benchmarks"]
-    assert (benchmark["name"], benchmark["items"], benchmark["data"]) == ("flickr8k-expert", 30, str(data))
+    assert (benchmark["name"], benchmark["items"], benchmark["data"]) == ("flickr8k-expert", 16, str(data))
     metric, column = benchmark["rows"]
     assert (metric["kind"], column["kind"], benchmark["best"]) == ("metric", "column", "column:good")
 
 
-def test_quiet_says_nothing_but_what_went_wrong(run: Run, data: Path) -> None:
-    assert run(*FLICKR, "-d", data, "-m", "length", "--quiet")[1] == ""
+def test_quiet_says_nothing_but_what_went_wrong(run, data):
+    assert run(*flickr(data), "-m", "length", "--quiet")[1] == ""
     (data.parent / "1.png").unlink()
-    _, err = run(*FLICKR, "-d", data, "-m", "picture", "--quiet")
+    _, err = run(*flickr(data), "-m", "picture", "--quiet")
     assert "picture on Flickr8k-Expert: 3 of 30 captions not scored; the first: image file" in err
 
 
 @pytest.mark.parametrize("width", [40, 120])
-def test_a_wide_table_is_cut_between_columns(
-    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wide_table_is_cut_between_columns(width, monkeypatch, capsys):
     heads = ["", *(f"aspect {number}" for number in range(8))]
     rows = [["[/b]", *(f"{number}1.2 [30.0, 40.0]" for number in range(8))], ["猫:dog:", *"abcdefgh"]]
     monkeypatch.setenv("NO_COLOR", "1")
@@ -98,33 +92,22 @@ def test_a_wide_table_is_cut_between_columns(
     assert all(shown.count(text) == 1 for text in (*heads[1:], *rows[0][1:]))
 
 
-def test_several_benchmarks_have_paths_and_a_limit(run: Run, data: Path, tmp_path: Path) -> None:
-    named = ("-b", f"flickr8k-expert={data}", "-b", f"pascal-50s={write_pairs(tmp_path / 'pairs', 20)}")
-    output = tmp_path / "figures.json"
-    out, err = run("bench", *named, "--limit", 16, "--resamples", 50, "-m", "length", "-s", "good", "-o", output)
-    assert "All benchmarks, x 100" in out
-    assert "column:good on Pascal-50S: left out, because pascal-50s has no score column" in err
-    assert [each["items"] for each in json.loads(output.read_text())["benchmarks"]] == [16, 16]
-
-
-def test_all_metrics_are_those_that_can_score_and_images_may_lie_elsewhere(
-    run: Run, data: Path, tmp_path: Path
-) -> None:
-    out, _ = run(*FLICKR, "-d", data, "--metric", "all", "-m", "length", "--score-column", "good")
+def test_all_metrics_are_those_that_can_score_and_images_may_lie_elsewhere(run, data, tmp_path):
+    out, _ = run(*flickr(data), "--metric", "all", "-m", "length", "--score-column", "good")
     assert row_names(out) == ["length", "unigram", "picture", "column:good"]
     (tmp_path / "photos").mkdir()
     for image in data.parent.glob("*.png"):
         shutil.move(image, tmp_path / "photos" / image.name)
-    out, err = run(*FLICKR, "-d", data)
+    out, err = run(*flickr(data))
     assert row_names(out) == ["length", "unigram"]
     assert "left out: picture (looks at the images" in err
-    out, _ = run(*FLICKR, "-d", data, "-m", "picture", "--images", tmp_path / "photos")
+    out, _ = run(*flickr(data), "-m", "picture", "--images", tmp_path / "photos")
     assert row_names(out) == ["picture"]
 
 
-def test_a_metric_that_scores_nothing_ends_in_1_after_the_table(run: Run, tmp_path: Path) -> None:
+def test_a_metric_that_scores_nothing_ends_in_1_after_the_table(run, tmp_path):
     data = write_rated(tmp_path, 12, change=lambda row: row.update(candidate="fail " + row["candidate"]))
-    line = (*FLICKR, "-d", data, "-m", "picture", "-m", "length")
+    line = (*flickr(data), "-m", "picture", "-m", "length")
     out, err = run(*line, "--json", code=1)
     first, second = json.loads(out)["benchmarks"][0]["rows"]
     assert (first["errors"], second["errors"], first["first_error"]) == (12, 0, "the caption says fail")
@@ -133,19 +116,18 @@ def test_a_metric_that_scores_nothing_ends_in_1_after_the_table(run: Run, tmp_pa
     assert [cell.strip() for cell in lines[0]] == ["picture", "-", "0", "12", "-", "-"]
 
 
-def test_the_benchmarks_are_listed(run: Run) -> None:
+def test_the_benchmarks_are_listed(run):
     listed = {each["name"]: each for each in json.loads(run("bench", "--list", "--json")[0])["benchmarks"]}
     assert listed["flickr8k-expert"]["statistic"] == "tau-c"
-    lines = run("bench", "--list")[0].splitlines()
-    assert {line.partition(":")[0] for line in lines if not line.startswith(" ")} == set(listed)
+    assert all(f"{name}: " in run("bench", "--list")[0] for name in listed)
 
 
-def test_a_file_of_ratings_is_a_benchmark(run: Run, tmp_path: Path) -> None:
+def test_a_file_of_ratings_is_a_benchmark(run, tmp_path):
     rows = ["image,caption,anna,ben,mine", *(f"{n // 2}.png,A star.,{n},{n % 5},{n * n}" for n in range(8))]
     (tmp_path / "rated.csv").write_text("\n".join(rows))
     line = ("--score-column", "mine", "--resamples", 50, "--json")
     out, _ = run("bench", tmp_path / "rated.csv", *line, "--rating-column", "anna", "--rating-column", "ben")
     (row,) = json.loads(out)["benchmarks"][0]["rows"]
     assert list(row["estimates"]) == ["tau-c", "tau-b", "spearman", "pearson"]
-    again, _ = run("bench", "-b", tmp_path / "rated.csv", *line, "--rating-column", "anna,ben")
+    again, _ = run("bench", tmp_path / "rated.csv", *line, "--rating-column", "anna,ben")
     assert json.loads(again)["benchmarks"] == json.loads(out)["benchmarks"]

@@ -1,23 +1,19 @@
 """`--set` reaches the metric in every command that scores, and a changed setting is another run."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from reward.cli.options import read_metrics
-from reward.metrics.base import MetricSpec, installed_specs
-from reward.metrics.scorer import CandidateScores, Group
+from reward.metrics.base import installed_specs
+from reward.metrics.scorer import CandidateScores
 from reward.metrics.words import LENGTH
 from reward.metrics.words.scorer import LengthScorer
-from tests.reward.cli.conftest import Run
 from tests.toys.json_lines import read_lines, write_lines
 
-SPEC: MetricSpec = replace(LENGTH, name="scaled", scorer=f"{__name__}:Scaled", aspects=("scaled",), range=(-99, 99))
+SPEC = replace(LENGTH, name="scaled", scorer=f"{__name__}:Scaled", aspects=("scaled",), range=(-99, 99))
 
 
 class Scaled(LengthScorer):
@@ -25,20 +21,20 @@ class Scaled(LengthScorer):
 
     spec = SPEC
 
-    def __init__(self, *, factor: float = 1.0, prompt: str | None = None) -> None:
+    def __init__(self, *, factor=1.0, prompt=None):
         self.factor = factor if prompt is None else float(Path(prompt).read_text())
 
     @classmethod
-    def from_pretrained(cls, source: Any = "embedded", *, device: Any = None, **settings: Any) -> Scaled:
+    def from_pretrained(cls, source="embedded", *, device=None, **settings):
         return cls(**{name: value for name, value in settings.items() if name in ("factor", "prompt")})
 
-    def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
+    def score_groups(self, groups, batch_size):
         counted = super().score_groups(groups, batch_size).scores
         return CandidateScores([[self.factor * count for count in row] for row in counted])
 
 
 @pytest.fixture(autouse=True)
-def scaled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def scaled(monkeypatch, tmp_path):
     known = installed_specs() | {"scaled": SPEC}
     monkeypatch.setattr("reward.registry.installed_specs", lambda: known)
     monkeypatch.chdir(tmp_path)
@@ -47,7 +43,7 @@ def scaled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     write_lines(Path("rated.jsonl"), [{**row, "image": f"{n}.png"} for n, row in enumerate(ratings)])
 
 
-def test_values_are_those_of_yaml_where_they_are_no_texts() -> None:
+def test_values_are_those_of_yaml_where_they_are_no_texts():
     written = {"factor=yes": True, "factor=a=b": "a=b", "prompt=": "", "prompt=A photo of ": "A photo of "}
     written |= {"prompt=Score: (\\d)": "Score: (\\d)", "prompt=[0-9]+": "[0-9]+"}
     for text, value in written.items():
@@ -57,7 +53,7 @@ def test_values_are_those_of_yaml_where_they_are_no_texts() -> None:
 
 
 @pytest.mark.slow
-def test_every_command_that_scores_has_it(run: Run) -> None:
+def test_every_command_that_scores_has_it(run):
     told = ("-m", "scaled", "--set", "factor=-2")
     run("score", "rated.jsonl", *told, "-o", "s.jsonl")
     assert [row["scaled"] for row in read_lines(Path("s.jsonl"))][:2] == [-4, -6]
@@ -74,7 +70,7 @@ def test_every_command_that_scores_has_it(run: Run) -> None:
     assert "scaled (factor=-2)" in run("audit", "-n", 2, "--json", "--quiet", *told)[0]
 
 
-def test_a_changed_setting_or_file_of_one_is_another_run(run: Run) -> None:
+def test_a_changed_setting_or_file_of_one_is_another_run(run):
     line = ("score", "rated.jsonl", "-m", "scaled", "-o", "s.jsonl", "--set")
     Path("factor.txt").write_text("3")
     run(*line, "prompt=factor.txt")

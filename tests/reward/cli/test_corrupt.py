@@ -1,10 +1,5 @@
 """`capreward corrupt`: from true captions to data that training reads."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
@@ -12,7 +7,6 @@ from PIL import Image
 from reward.registry import metric_spec
 from reward.training.config import TrainingConfig
 from reward.training.rows import load_rows
-from tests.reward.cli.conftest import Run
 from tests.toys.json_lines import write_lines
 from tests.toys.rewriting_server import rewriting_server
 from tests.toys.small_clip import small_clip
@@ -21,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def captions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def captions(tmp_path, monkeypatch):
     """Six captions of three images, and two that cannot be used."""
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     for number in range(3):
@@ -30,11 +24,11 @@ def captions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return write_lines(tmp_path / "captions.jsonl", [*rows, {"image": "none.png", "caption": "A."}, {"image": "0.png"}])
 
 
-def test_words_rewrites_and_retrieved_captions_become_rows_to_train_on(run: Run, captions: Path) -> None:
+def test_words_rewrites_and_retrieved_captions_become_rows_to_train_on(run, captions):
     clip, folder = small_clip(captions.parent / "clip"), captions.parent / "pairs"
     with rewriting_server(lambda caption: caption.replace("red", "blue")) as (address, asked):
-        line: list[Any] = ["--judge", f"{address}#m", "--rewrite", "noun_attribute,action"]
-        line += ["--words", "shuffle_words", "--retrieve", clip, "--per-band", 2, "-o", folder / "train.parquet"]
+        line = ["--judge", f"{address}#m", "--rewrite", "noun_attribute,action"]
+        line += ["--words", "shuffle_words", "--retrieve", clip, "-o", folder / "train.parquet"]
         _, err = run("corrupt", captions, *line)
         assert "noun_attribute: 6 wrong captions" in err
         assert "1 left out: image cannot be read 1 left out: no caption" in err
@@ -54,7 +48,7 @@ def test_words_rewrites_and_retrieved_captions_become_rows_to_train_on(run: Run,
     assert retrieved <= {row["caption"] for row in rows if row["file_name"] != rows[5]["file_name"]}
 
     kinds = ("noun_attribute", "retrieved", "shuffle")
-    parts: Any = load_rows(metric_spec("beitscore"), [str(folder)], TrainingConfig(loss="bce", categories=kinds))
+    parts = load_rows(metric_spec("beitscore"), [str(folder)], TrainingConfig(loss="bce", categories=kinds))
     assert parts["train"].counts() == parts["val"].counts() == dict.fromkeys(kinds, 6)
     assert parts["train"].left_out == {"action": 6}
     assert parts["train"][1]["sample"].candidate.startswith("A blue dog")

@@ -1,7 +1,5 @@
 """The `capreward` command: help, exit codes, and what reaches the terminal: no escapes, one line for an error."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -10,7 +8,6 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer
@@ -23,15 +20,12 @@ from reward.cli.terminal import console, plain, print_json
 from reward.errors import DataError
 from reward.registry import list_metrics
 from reward.scoring.runs import ScoringInterrupted
-from tests.reward.cli.conftest import Run
 
-GROUP: Any = typer.main.get_command(app)
+GROUP = typer.main.get_command(app)
 SCORE = ("score", "c.jsonl", "-m", "length", "-o", "o.jsonl")
 
 
-def test_threads_spin_for_a_moment_only_unless_the_environment_says_otherwise(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threads_spin_for_a_moment_only_unless_the_environment_says_otherwise(run, monkeypatch):
     monkeypatch.setenv("OMP_WAIT_POLICY", "active")
     monkeypatch.setenv("GOMP_SPINCOUNT", "")  # so that what the command sets is undone afterwards
     run("--version")
@@ -42,14 +36,14 @@ def test_threads_spin_for_a_moment_only_unless_the_environment_says_otherwise(
     assert (os.environ["OMP_WAIT_POLICY"], os.environ["GOMP_SPINCOUNT"]) == ("passive", "10000")
 
 
-def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_debug_shows_the_traceback(monkeypatch):
     monkeypatch.setenv("CAPREWARD_DEBUG", "1")
     monkeypatch.setattr(sys, "argv", ["capreward", *SCORE])
     with pytest.raises(DataError, match="there is no file"):
         main()
 
 
-def test_version_metrics_and_commands_are_listed(run: Run) -> None:
+def test_version_metrics_and_commands_are_listed(run):
     assert run("--version")[0] == f"capreward {reward.__version__}\n"
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler  # as it was before
     assert set(list_metrics()) <= set(run("metrics")[0].split())
@@ -57,9 +51,7 @@ def test_version_metrics_and_commands_are_listed(run: Run) -> None:
 
 
 @pytest.mark.parametrize("command", [None, *GROUP.commands])
-def test_help_fits_80_columns_cuts_no_name_and_has_an_example(
-    command: str | None, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_help_fits_80_columns_cuts_no_name_and_has_an_example(command, run, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     text = run(*filter(None, [command]), "--help", "--all")[0]
     assert [line for line in text.splitlines() if len(line) > 80] == []
@@ -75,8 +67,8 @@ def test_help_fits_80_columns_cuts_no_name_and_has_an_example(
 
 
 @pytest.mark.parametrize("command", GROUP.commands)
-def test_help_shows_at_most_16_options_and_says_where_the_others_are(command: str, run: Run) -> None:
-    def shown(*line: str) -> set[str]:
+def test_help_shows_at_most_16_options_and_says_where_the_others_are(command, run):
+    def shown(*line):
         return set(re.findall(r"^  (?:-\w, )?(--[a-z-]+)", run(command, *line)[0], re.MULTILINE))
 
     first, every = shown("-h"), shown("--help", "--all")
@@ -91,7 +83,7 @@ ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e"
 SHOWN = r"\x1b]0;owned\x07\x1b[2J\x9b31m\u202e"
 
 
-def test_no_text_steers_the_terminal(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_text_steers_the_terminal(run, tmp_path, capsys):
     table = Table(f"head {ESCAPES}", title=f"title {ESCAPES}")
     table.add_row(f"cell {ESCAPES}")
     for text in (f"[bold]:smile: {ESCAPES}", table):
@@ -115,10 +107,8 @@ def test_no_text_steers_the_terminal(run: Run, tmp_path: Path, capsys: pytest.Ca
         (ScoringInterrupted(7, Path("o.partial")), "reward.scoring.dataset.score_dataset", "stopped; 7 rows are saved"),
     ],
 )
-def test_ctrl_c_is_one_line(
-    error: KeyboardInterrupt, place: str, message: str, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stop(*arguments: object, **options: object) -> None:
+def test_ctrl_c_is_one_line(error, place, message, run, monkeypatch):
+    def stop(*arguments, **options):
         raise error
 
     monkeypatch.setattr(place, stop)
@@ -141,7 +131,7 @@ except BaseException:
     ("module", "error"),
     [("typer", "KeyboardInterrupt"), ("torch", "RuntimeError('half imported')"), ("pyarrow", "KeyboardInterrupt")],
 )
-def test_ctrl_c_in_an_import_is_one_line(module: str, error: str, tmp_path: Path) -> None:
+def test_ctrl_c_in_an_import_is_one_line(module, error, tmp_path):
     (tmp_path / f"{module}.py").write_text(SLOW_MODULE.format(error))
     (tmp_path / "c.jsonl").write_text('{"candidate": "a"}')
     root = Path(__file__).resolve().parents[3]
@@ -154,8 +144,8 @@ def test_ctrl_c_in_an_import_is_one_line(module: str, error: str, tmp_path: Path
     assert "Traceback" not in done.stderr
 
 
-def test_warnings_are_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def warn(*arguments: object, **options: object) -> None:
+def test_warnings_are_one_line(run, monkeypatch):
+    def warn(*arguments, **options):
         warnings.warn(f"for trials {ESCAPES}", stacklevel=2)
         raise DataError("and no data")
 
@@ -165,7 +155,7 @@ def test_warnings_are_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full, a disk that is always full")
-def test_a_full_disk_is_one_line(run: Run, tmp_path: Path) -> None:
+def test_a_full_disk_is_one_line(run, tmp_path):
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "reward.cli.main", "metrics"]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
@@ -187,11 +177,11 @@ def test_a_full_disk_is_one_line(run: Run, tmp_path: Path) -> None:
         ("--devices cuda:0 --devices cuda:1", "write --devices cuda:0,cuda:1"),
     ],
 )
-def test_no_command_keeps_the_last_of_a_repeated_option_in_silence(run: Run, line: str, told: str) -> None:
+def test_no_command_keeps_the_last_of_a_repeated_option_in_silence(run, line, told):
     assert told in run("score", "data.jsonl", *line.split(), code=2)[1]
     assert all(isinstance(command, Command) for command in GROUP.commands.values())  # which refuses it
 
 
-def test_equal_values_flags_and_lists_may_be_repeated(run: Run) -> None:
+def test_equal_values_flags_and_lists_may_be_repeated(run):
     line = "score absent.jsonl -m length -m unigram -o o.jsonl -o o.jsonl --quiet --quiet"
     assert "error: there is no file absent.jsonl" in run(*line.split(), code=1)[1]

@@ -278,7 +278,7 @@ def test_a_reward_reads_the_column_and_stops_where_no_row_has_one():
     judge = RecordingJudge("4", {"Yes": 0.9, "No": 0.1})
     call = {"prompts": ["x"] * 2, "completions": ["A dog.", "A cat."], "image": [RED] * 2}
     assert MetricReward("rubric", judge)(**call, criteria=[RUBRIC, "It is short."]) == pytest.approx([0.9, 0.9])
-    mine_too = MetricReward("rubric", [judge, judge], rubric_column="mine")
+    mine_too = MetricReward("rubric", [judge, judge], column="mine")
     assert mine_too(**call, mine=[RUBRIC, 5]) == [pytest.approx(0.9), None]
     for columns, message in (
         ({}, r"no column is named rubric, criteria, .*Name the column with column="),

@@ -3,14 +3,12 @@
 import functools
 import math
 import pickle
-from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import TrainerState
 
 from integrations.hf_generate import rerank
 from reward import CaptionSample, CombinedReward, MetricReward
@@ -19,12 +17,8 @@ from tests.toys.toy_scorer import ToyScorer
 from tests.toys.trainer_call import call
 from tests.toys.trainer_log import TrainerLog
 
-WAYS = ["product", "min", "harmonic", "geometric", "mean"]
 quick = settings(max_examples=30, deadline=None)
-share, weight = st.floats(0, 1), st.floats(0.01, 100)
-tables = st.integers(2, 4).flatmap(
-    lambda parts: st.lists(st.lists(share, min_size=parts, max_size=parts), min_size=1, max_size=6)
-)
+weight = st.floats(0.01, 100)
 
 
 class Column:
@@ -59,20 +53,6 @@ async def later(completions, **kwargs):
 
 
 @quick
-@given(tables)
-def test_product_min_harmonic_geometric_mean_are_in_this_order_between_0_and_1(rows):
-    columns = list(map(list, zip(*rows, strict=True)))
-    parts = [Column(name) for name in "abcd"[: len(columns)]]
-    means = [np.array(of_columns(CombinedReward(parts, how), *columns)) for how in WAYS]
-    for lower, higher in pairwise(means):
-        assert (lower <= higher + 1e-12).all()
-    assert (means[0] >= 0).all()
-    assert (means[-1] <= 1 + 1e-12).all()
-    for how in WAYS[1:]:  # equal members give what one gives
-        assert of_columns(CombinedReward([A, A], how), columns[0]) == pytest.approx(columns[0], abs=1e-9)
-
-
-@quick
 @given(first=weight, second=weight, scale=weight)
 def test_a_mean_is_weighted_whatever_the_sum_of_the_weights(first, second, scale):
     a, b = np.array([0.25, 1.0]), np.array([0.5, 0.75])
@@ -94,6 +74,7 @@ def test_a_mean_is_weighted_whatever_the_sum_of_the_weights(first, second, scale
         (CombinedReward([A, B], weights=[3, -1]), [0.125, None, None, None, 1.125]),  # a penalty
         (CombinedReward([A, B], weights=[0, 1]), [0.5, 0.5, None, 1.0, 0.75]),  # a part of weight zero changes nothing
         (CombinedReward([A, B], "product"), [0.125, None, None, None, 0.75]),
+        (CombinedReward([A, B], "min"), [0.25, None, None, None, 0.75]),
         (CombinedReward([A, B], first_counts_most), [0.25, None, None, None, 1.0]),
         (CombinedReward([CombinedReward([A, B], "min"), B], weights=[1, 3]), [0.4375, None, None, None, 0.75]),
     ],
@@ -119,20 +100,14 @@ def test_parts_get_every_column_and_the_loggers():
     assert log.means.items() >= {"toy/colour": 0.5, "both/toy": 0.75, "both/nosy": 0.5, "both/unscored": 0.5}.items()
 
 
-def test_combinations_nest_and_get_different_names():
+def test_combinations_nest_get_different_names_and_choose_captions():
     inner = CombinedReward([polite])
     outer = CombinedReward([inner, inner, functools.partial(polite)])
     assert outer.__name__ == "mean_mean_polite_mean_polite_2_polite"
-    assert outer(["p"], ["please"], trainer_state=TrainerState()) == [1.0]
-
-
-def test_it_chooses_captions():
-    colour, brief = (MetricReward(ToyScorer(), weights={aspect: 1}) for aspect in ("col", "brev"))
-    captions = ["a red star", "red", "star"]
-    reward = CombinedReward([brief, colour])
-    assert reward.rewards([CaptionSample(text, image="a.png") for text in captions]) == pytest.approx([1 / 3, 1, 0.5])
-    assert rerank(captions, image="a.png", reward=reward) == [1, 2, 0]
-    assert rerank(["A star.", "A star, please."], reward=CombinedReward([polite, colour], weights=[1, 0])) == [1, 0]
+    assert rerank(["A star.", "A star, please."], reward=outer) == [1, 0]
+    reward = CombinedReward([MetricReward(ToyScorer(), weights={aspect: 1}) for aspect in ("brev", "col")])
+    samples = [CaptionSample(text, image="a.png") for text in ("a red star", "red", "star")]
+    assert reward.rewards(samples) == pytest.approx([1 / 3, 1, 0.5])
     assert reward.reason(CaptionSample("red")) == "toy_brev: metric 'toy' needs an image, but the sample has none"
 
 
@@ -148,7 +123,6 @@ def test_it_chooses_captions():
         ([A, B], {"weights": [1]}, ConfigError, "one number for each of 2 parts, got"),
         ([A, B], {"weights": {0: 1, 9: 3}}, ConfigError, "weights must be a list of one number"),
         ([A, B], {"weights": [1, -1]}, WeightsError, "sum"),
-        ([A, B], {"weights": ["1", 1]}, WeightsError, r"weights\[0\]"),
         ([Column("a", -1), B], {"how": "product"}, ConfigError, r"'a' lies in \[-1, 1\]"),
     ],
 )
@@ -162,6 +136,5 @@ def test_what_parts_give_must_fit():
         of_columns(CombinedReward([A, B], "product"), [0.5], [-1.0])
     with pytest.raises(InvalidSampleError, match="gave 1 rewards for 2"):
         of_columns(CombinedReward([A, B]), [0, 1], [0.5])
-    for how in (np.mean, lambda table: table, lambda table: table.mean(axis=0)):
-        with pytest.raises(InvalidSampleError, match=r"one number for each of 3 rows.*axis=1"):
-            of_columns(CombinedReward([A, B], how), [0, 1, 1], [0.5, 1, 1])
+    with pytest.raises(InvalidSampleError, match=r"one number for each of 3 rows.*axis=1"):
+        of_columns(CombinedReward([A, B], lambda table: table.mean(axis=0)), [0, 1, 1], [0.5, 1, 1])

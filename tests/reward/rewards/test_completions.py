@@ -1,7 +1,6 @@
 """From the arguments of trainers to rows: every shape of completion, image and references."""
 
 import base64
-import copy
 
 import pytest
 from PIL import Image
@@ -33,17 +32,10 @@ def showing(*parts):
 SHOWS_RED = showing({"type": "image", "image": RED})
 
 
-@pytest.mark.parametrize(
-    ("completion", "text"),
-    [
-        ("A star.", "A star."),
-        ([assistant("no"), assistant("yes"), {"role": "tool", "content": "5"}], "yes"),
-        ([assistant(None)], ""),  # it called a tool and said nothing
-        ([assistant([{"type": "text", "text": None}, {"type": "text", "text": "A"}])], "A"),
-    ],
-)
-def test_text_of_a_completion(completion, text):
-    assert completion_text(completion) == text
+def test_text_of_a_completion():
+    assert completion_text([assistant("no"), assistant("yes"), {"role": "tool", "content": "5"}]) == "yes"
+    assert completion_text([assistant(None)]) == ""  # it called a tool and said nothing
+    assert completion_text([assistant([{"type": "text", "text": None}, {"type": "text", "text": "A"}])]) == "A"
 
 
 @pytest.mark.parametrize(
@@ -90,7 +82,6 @@ def test_images_in_prompts_are_read_as_trainers_formats_have_them(part, tmp_path
     ("part", "message"),
     [
         ({"type": "image", "source": {"data": "aGk="}}, "'source', which is not read: give the image under 'image'"),
-        ({"type": "image", "base64": "?"}, "'base64' of an image in the messages: the image is not base64"),
         ({"type": "image_url", "image_url": {"url": "data:nothing"}}, "'image_url' of an image in the messages"),
     ],
 )
@@ -98,13 +89,6 @@ def test_an_image_in_a_prompt_that_is_not_read_is_named_and_ends_no_other_row(pa
     bad, good = RowReader(SEES).read([showing(part), SHOWS_RED], ["A star.", "A star."], {})
     assert message in bad.message
     assert good.image == RED
-
-
-def test_nothing_given_is_changed():
-    given = [SHOWS_RED], [[assistant([{"type": "text", "text": "A"}])]], {"references": [["One."]]}
-    before = copy.deepcopy(given)
-    RowReader(SEES).read(*given)
-    assert given == before
 
 
 @pytest.mark.parametrize(
@@ -136,9 +120,7 @@ def test_columns_must_be_there_and_of_one_length(prompts, columns, options, mess
         ("unigram", "red", {"refs": [" "]}, {}, r"column 'refs' holds \[' '\]. Name the column with references_colum"),
         ("unigram", "red", {"captions": "a"}, {}, r"no column is named references, refs, reference or ref \(the col"),
         ("length", None, {}, {}, "a completion must be a string or a list of messages, got NoneType"),
-        ("length", {"role": "assistant"}, {}, {}, "got dict"),
         ("length", [{"role": "user", "content": "A"}], {}, {}, "has no assistant message among its 1 messages"),
-        ("length", [assistant([{"type": "text", "text": 5}])], {}, {}, "text of a message block must be a string, go"),
         ("length", [assistant(5)], {}, {}, "the content of a message"),
     ],
 )

@@ -2,14 +2,11 @@
 
 import asyncio
 import copy
-import functools
 import inspect
 import math
 import pickle
-import threading
 
 import pytest
-from trl.trainer import utils as trl_utils
 
 from reward import (
     AsyncReward,
@@ -100,21 +97,3 @@ def test_a_mean_over_processes_weighs_each_row_alike(make):
     shares = [mean for name, mean in log.means.items() if name.endswith("/unscored")]
     assert shares == [pytest.approx(2 / 7)] * len(shares)
     assert shares
-
-
-def test_trl_awaits_asynchronous_rewards_at_the_same_time():
-    both = threading.Barrier(2, timeout=20)  # breaks unless two calls are inside at once
-
-    def wait(completions, **columns):
-        return [float(both.wait() >= 0)]
-
-    async def run():
-        return await asyncio.gather(*(AsyncReward(wait)(["x"], ["y"]) for _ in range(2)))
-
-    assert asyncio.run(run()) == [[1.0], [1.0]]
-    is_async = getattr(trl_utils, "is_async_callable", inspect.iscoroutinefunction)  # TRL has it since 1.14
-    rewards = AsyncReward(wait), functools.partial(AsyncReward(wait)), wait
-    assert list(map(is_async, rewards)) == [True, True, False]
-    assert AsyncReward(wait).__name__ == "wait"
-    with pytest.raises(TypeError, match="needs a plain reward function"):
-        AsyncReward(AsyncReward(wait))

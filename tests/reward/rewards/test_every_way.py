@@ -23,7 +23,6 @@ from tests.toys.picture_scorer import SPEC, PictureScorer
 MISSING = -9.0  # what adapters are told to give in place of None
 GOOD, DIM, LOWEST = 1.0, 0.2, "the lowest"
 REFERENCES = ["A star."]
-Row = tuple[str | None, str | None, list[str]]
 
 # caption, image, references; what it gets; what an adapter makes of that
 ROWS = [
@@ -64,8 +63,7 @@ def folder(tmp_path):
 def in_process(rows, folder):
     captions, images, references = zip(*rows, strict=True)
     reward = MetricReward(PictureScorer(), weights={"bright": 1})
-    given = trainer_call.call(reward, list(captions), image=list(images), references=list(references))
-    return given
+    return trainer_call.call(reward, list(captions), image=list(images), references=list(references))
 
 
 def by_service(rows, folder):

@@ -80,20 +80,17 @@ def test_what_gets_none_and_what_gets_the_lowest_is_counted_and_logged():
     assert reward.failures == {"empty caption": 2, "no image": 1, "not scored by the metric": 1, "no caption": 1}
 
 
-def test_a_judge_that_fails_as_a_whole_raises():
-    with pytest.raises(JudgeError, match="no function"):
-        call(TournamentReward(ScriptedJudge()), ["a", "b"])
-
-
-def test_a_pairwise_judge_keeps_its_own_ways():
+def test_a_pairwise_judge_keeps_its_own_ways_and_one_that_fails_as_a_whole_raises():
     judge = RecordingJudge("Reason: so.\nVerdict: 1")
     reward = TournamentReward(PairwiseJudge(judge, both_orders=False))
     assert sorted(call(reward, ["a", "b"])) == [0.0, 1.0]
     (question,) = judge.asked
     assert "Verdict: 1 or 2 or tie" in question.text
+    with pytest.raises(JudgeError, match="no function"):
+        call(TournamentReward(ScriptedJudge()), ["a", "b"])
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=60)
 @given(st.integers(0, 24), st.integers(1, 300), st.integers(0, 5))
 def test_draws_are_bounded_even_linked_and_repeatable(players, limit, seed):
     pairs = draw_pairs(players, limit, seed)
@@ -111,8 +108,6 @@ def test_draws_are_bounded_even_linked_and_repeatable(players, limit, seed):
             met |= {player for pair in pairs if met & set(pair) for player in pair}
         assert len(met) == players
     assert draw_pairs(players, limit, seed) == pairs
-
-
-def test_draws_depend_on_the_seed_and_show_nobody_first_more_often_than_others():
-    assert draw_pairs(9, 12, "a") != draw_pairs(9, 12, "b")
-    assert set(Counter(first for first, _ in draw_pairs(9, 36, 0)).values()) == {4}
+    assert min(players, limit) < 9 or draw_pairs(players, limit, "other") != pairs
+    if players % 2 and limit >= everybody:  # nobody is shown first more often than others
+        assert set(Counter(first for first, _ in pairs).values()) <= {players // 2}

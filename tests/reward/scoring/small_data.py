@@ -1,22 +1,18 @@
 """Images of one grey each, data about them, and what is made of data: the rows of the output and the summary."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 from PIL import Image
 
-from reward.scoring import ScoringSummary, score_dataset
+from reward.scoring import score_dataset
 from tests.toys.json_lines import read_lines, write_lines
 from tests.toys.picture_scorer import PictureScorer
 
 GREYS = (10, 250, 100)
 
 
-def save_greys(folder: Path) -> Path:
+def save_greys(folder):
     """Saves "0.png" to "2.png", of different sizes and of the brightness GREYS."""
     folder.mkdir(exist_ok=True)
     for number, grey in enumerate(GREYS):
@@ -24,13 +20,13 @@ def save_greys(folder: Path) -> Path:
     return folder
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
+def read_rows(path):
     """The rows of a Parquet file or of JSON lines."""
-    rows: list[dict[str, Any]] = pq.read_table(path).to_pylist() if path.suffix == ".parquet" else read_lines(path)
+    rows = pq.read_table(path).to_pylist() if path.suffix == ".parquet" else read_lines(path)
     return rows
 
 
-def make_data(folder: Path, rows: int) -> Path:
+def make_data(folder, rows):
     """Saves data.jsonl, two rows an image: every seventh image is missing, every fifth caption blank."""
     save_greys(folder)
     lines = []
@@ -44,9 +40,7 @@ def make_data(folder: Path, rows: int) -> Path:
     return path
 
 
-def scored(
-    data: Any, output: Path, scorer: Any = "length", *, task: Any = score_dataset, **options: Any
-) -> tuple[list[dict[str, Any]], ScoringSummary]:
+def scored(data, output, scorer="length", *, task=score_dataset, **options):
     """The rows of the output and the summary. Rows that are given as a list are saved beside the output first."""
     data = write_lines(output.with_name("data.jsonl"), data) if isinstance(data, list) else data
     summary = task(data, scorer, output, **options)
@@ -56,11 +50,11 @@ def scored(
 class Stop(PictureScorer):
     """Raises `error` at the n-th call."""
 
-    def __init__(self, calls: int, error: BaseException | None = None) -> None:
+    def __init__(self, calls, error=None):
         super().__init__()
         self.calls, self.error = calls, error or RuntimeError("out of memory")
 
-    def score(self, samples: Any, **options: Any) -> Any:
+    def score(self, samples, **options):
         self.calls -= 1
         if self.calls < 0:
             raise self.error

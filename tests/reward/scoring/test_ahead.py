@@ -51,17 +51,18 @@ def chunk_sizes(rows, most_rows):
 def test_the_next_chunk_is_decoded_while_one_is_scored_and_no_more():
     before, reader = threading.active_count(), Reader()
     chunks = ahead.decoded_chunks([tasks(map(str, range(2000)))], reader, 100)
-    assert len(next(chunks)[0]) == 100
-    limit = time.monotonic() + 10
-    while len(reader.opened) < 200 and time.monotonic() < limit:
+    assert len(next(chunks)[0]) == ahead.FIRST_ROWS
+    limit, rows = time.monotonic() + 10, ahead.FIRST_ROWS + 100
+    while len(reader.opened) < rows and time.monotonic() < limit:
         time.sleep(0.01)
     chunks.close()
-    assert 200 <= len(reader.opened) <= 200 + ahead.IMAGES_AHEAD
+    assert rows <= len(reader.opened) <= rows + ahead.IMAGES_AHEAD
     assert threading.active_count() <= before  # threads of other tests may have ended, too
 
 
-def test_chunks_have_fixed_rows_or_as_many_as_their_images_leave_room_for(monkeypatch):
-    assert chunk_sizes(250, 100) == [100, 100, 50]
+def test_chunks_have_fixed_rows_but_for_the_first_or_as_many_as_their_images_leave_room_for(monkeypatch):
+    assert chunk_sizes(250, 100) == [64, 100, 86]
+    assert chunk_sizes(50, 20) == [20, 20, 10]
     monkeypatch.setattr(ahead, "CHUNK_BYTES", 5 * 300)
     sizes = chunk_sizes(90, 1000)
     assert (sum(sizes), max(sizes)) == (90, 5 + ahead.IMAGES_AHEAD)

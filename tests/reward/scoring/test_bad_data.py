@@ -157,6 +157,7 @@ RANKED = {"task": rerank_dataset}
     [
         ({"txt": "a", "image": "i"}, "length", {}, "The columns are: txt, image. Name it with --candidate-column"),
         ({"cand": "a"}, PictureScorer(), {}, "metric 'picture' needs a column with the image"),
+        ({"out": {"text": "a"}}, "length", {"candidate_column": "out.text"}, "names 'out.text', which is no column"),
         ({"cand": "a"}, "unigram", {}, "metric 'unigram' needs a column with the references"),
         ({"cand": "a", "file_name": "i", "img": "i"}, PictureScorer(), {}, "img: choose one with --image-column"),
         ({"cand": "a", "reward": 1}, "length", {}, "has a column 'reward' already"),

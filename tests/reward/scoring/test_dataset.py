@@ -5,7 +5,6 @@ import json
 import datasets
 import numpy as np
 import pytest
-from PIL import Image, ImageOps
 
 from reward.data.samples import CaptionSample
 from reward.errors import DataError
@@ -86,25 +85,10 @@ def test_a_metric_that_takes_answers_for_captions_is_warned_of(tmp_path):
         scored([{"question": "What is red?", "candidate": "a star"}], tmp_path / "out.jsonl")
 
 
-def shorter(batch):
-    if batch["text"] == ["Broken."]:
-        raise ValueError("no such text")
-    inverted = [ImageOps.invert(image) for image in batch["image"]]
-    return {"caption": [text.split(".")[0] for text in batch["text"]], "image": inverted}
-
-
-def test_rows_of_datasets_are_scored_as_their_transform_and_format_give_them(tmp_path):
-    greys = [Image.new("RGB", (4, 4), (grey,) * 3) for grey in (10, 250, 10)]
-    columns = {"text": ["A red star. More.", "A star.", "Broken."], "image": greys, "number": [1, 2, 3]}
-    data = datasets.Dataset.from_dict(columns).cast_column("image", datasets.Image())
-    (first, second, broken), summary = scored(data.with_transform(shorter), tmp_path / "out.parquet", PictureScorer())
-    assert (first["caption"], first["words"], round(255 * first["brightness"])) == ("A red star", 3, 245)
-    assert (round(255 * second["brightness"]), "image" in first, "number" in first) == (5, False, False)
-    assert "ValueError: no such text" in broken["error"]
-    assert (summary.scored, summary.errors) == (2, {"row": 1})
-    assert scored(data.with_transform(shorter), tmp_path / "out.parquet", PictureScorer())[1].already_done
-    with pytest.raises(DataError, match="no such text"):
-        scored(data.select([2]).with_transform(shorter), tmp_path / "none.jsonl")
+def test_data_sets_have_the_columns_of_their_format_and_a_transform_is_refused(tmp_path):
+    data = datasets.Dataset.from_dict({"text": ["A red star.", "A star."], "number": [1, 2]})
+    with pytest.raises(DataError, match=r"has a transform .*: apply it once, as data\.with_format\(None\)\.map"):
+        scored(data.with_transform(dict), tmp_path / "out.parquet")
     texts = data.rename_column("text", "caption")
     hidden, shown = (texts.with_format("numpy", ["caption"], output_all_columns=all) for all in (False, True))
     assert "number" not in scored(hidden, tmp_path / "some.jsonl")[0][0]

@@ -359,11 +359,3 @@ def test_a_tar_that_is_cut_off_is_refused(folder):
             open_source(path)
     path.write_bytes(whole[: len(end) // 512 * 512 + 1024])  # the zeros at the end hold nothing
     assert len(rows_in(path)) == 3
-
-
-def test_a_field_inside_a_column_is_no_column(tmp_path):
-    data = write_lines(tmp_path / "c.jsonl", [{"out": {"text": "A dog."}}])
-    with pytest.raises(DataError, match=r"--candidate-column names 'out.text', which is no column"):
-        scored(data, tmp_path / "none.jsonl", candidate_column="out.text")
-    rows, _ = scored(data, tmp_path / "out.jsonl", candidate_column="out")
-    assert rows[0]["error"].startswith("column 'out' holds an object with the fields ['text']: write the one with")

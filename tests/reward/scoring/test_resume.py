@@ -83,7 +83,7 @@ def test_a_part_takes_about_a_minute_at_most_and_a_log_has_lines_meanwhile(tmp_p
     monkeypatch.setenv("PICTURE_SECONDS", "0.02")
     monkeypatch.setattr("reward.scoring.job.FIRST_ROWS", 4)
     monkeypatch.setattr("reward.scoring.job.PART_SECONDS", 0.1)
-    monkeypatch.setattr("reward.scoring.progress.LOG_SECONDS", 0)
+    monkeypatch.setattr("reward.scoring.runs.LOG_SECONDS", 0)
     monkeypatch.setattr("reward.scoring.file_run.write_rows", stopped)
     rows = [{"image": f"{n // 10}.png", "candidate": f"c{n}"} for n in range(14)]
     save_greys(tmp_path)

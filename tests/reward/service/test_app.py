@@ -157,7 +157,7 @@ def test_info_and_counts():
         (["length"], {"token": "short"}, "8 characters"),
         (["length"], {"token": "with a blank in it"}, "white space"),
         (["length"], {"port": 80}, "1024"),
-        (["length"], {"devices": "gpu"}, "devices must be auto"),
+        (["length"], {"devices": "gpu"}, "device 'gpu' cannot be used"),
         (["vela", "vela=folder"], {}, "twice"),
         ([], {}, "at least one"),
     ],

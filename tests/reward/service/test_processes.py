@@ -45,7 +45,7 @@ def until(condition, seconds=60.0):
 @pytest.fixture(scope="module")
 def service():
     """Two processes behind a token."""
-    options = ("--metric", "unigram", "--devices", "cpu,cpu", "--batch-requests", "8", "--body-timeout", "1")
+    options = ("--metric", "unigram", "--devices", "cpu,cpu", "--body-timeout", "1")
     with loopback_service(*options, environment={"CAPREWARD_TOKEN": TOKEN}) as running:
         yield running
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from PIL.Image import Image as PillowImage
 
 from integrations.trl.prompt_rows import PromptRows
 from reward.data.cells import missing_to_none
 from reward.data.chats import PROMPT, as_prompt, prompt_images
-from reward.data.samples import column_names, find_column
+from reward.data.samples import ImageLike, column_names, find_column
+from reward.decoding.photos import read_images
 from reward.errors import DataError, InvalidSampleError
 
 if TYPE_CHECKING:
@@ -20,14 +24,13 @@ if TYPE_CHECKING:
 
 
 def make_prompt_dataset(
-    dataset: DatasetT | Sequence[Mapping[str, Any]] | pd.DataFrame,
+    dataset: DatasetT | Sequence[Mapping[str, Any] | ImageLike] | pd.DataFrame | str | os.PathLike[str],
     prompt: str | Callable[[dict[str, Any]], str] | None = None,
     *,
     system: str | None = None,
     image_column: str | None = None,
     references_column: str | None = None,
     prompt_column: str | None = None,
-    check_images: bool = True,
 ) -> DatasetT | Dataset:
     """Gives each row a prompt for a vision-language policy, its image or images, and its references.
 
@@ -45,7 +48,8 @@ def make_prompt_dataset(
 
     Args:
         dataset: rows with an image each, or a list of images: `datasets.Image`, or paths (relative to the working
-            directory; nothing is downloaded). Streams, dicts of splits, lists of dicts and DataFrames are taken, too.
+            directory; nothing is downloaded). Streams, dicts of splits, lists of dicts and DataFrames are taken, too,
+            and lists of images and a folder of them, such as `"photos/"`.
         prompt: what the policy is asked: a text, or a function that gets the row as a dict, without its images, and
             returns the text. None without `prompt_column`: "Describe the image in detail."
         system: system message, or None for none.
@@ -53,7 +57,6 @@ def make_prompt_dataset(
         references_column: holds a list of reference captions, or one; becomes `references`.
         prompt_column: holds the text that the policy is asked, or messages as for `reward.data.chats.as_prompt`;
             becomes `prompt`. Without an image column, the images are those in its messages.
-        check_images: False saves the time in which each image is decoded to find broken ones.
 
     Returns:
         The data set (of a list or a DataFrame, a `Dataset`) with the columns `prompt`, `image` or `images` and, if
@@ -79,7 +82,7 @@ def make_prompt_dataset(
         raise InvalidSampleError("give either prompt or prompt_column")
     if isinstance(dataset, dict):
         options: dict[str, Any] = {"image_column": image_column, "references_column": references_column}
-        options |= {"system": system, "prompt_column": prompt_column, "check_images": check_images}
+        options |= {"system": system, "prompt_column": prompt_column}
         splits = {split: make_prompt_dataset(part, prompt, **options) for split, part in dataset.items()}
         return type(dataset)(splits)
     if not isinstance(dataset, (Dataset, IterableDataset)):
@@ -118,23 +121,30 @@ def make_prompt_dataset(
         prompt_needs = [prompt_column]
     elif callable(prompt):
         prompt_needs = [name for name in columns if name != image]
-    rows = PromptRows(new_names, image, references, read_prompt, prompt_needs, check_images)
+    rows = PromptRows(new_names, image, references, read_prompt, prompt_needs)
     if isinstance(dataset, IterableDataset):
         return rows.shape_stream(dataset)
     return rows.shape_stored(dataset)
 
 
 def _make_table(rows: Any, prompt_column: str | None) -> Dataset:
-    """A list of dicts, or a DataFrame, as a data set; a row may lack a column."""
+    """A list of dicts or of images, a folder of images, or a DataFrame, as a data set; a row may lack a column."""
     from datasets import Dataset
 
+    if isinstance(rows, (str, os.PathLike)):
+        if not Path(rows).is_dir():
+            raise DataError(f"{os.fspath(rows)!r} is no folder of images: give what datasets.load_dataset makes of it")
+        rows = [photo.path for photo in read_images(rows)]
+    if isinstance(rows, Sequence) and all(isinstance(row, (str, bytes, os.PathLike, PillowImage)) for row in rows):
+        rows = [{"image": image} for image in rows]
     if hasattr(rows, "columns") and hasattr(rows, "iloc"):  # a DataFrame of pandas
         rows = rows.to_dict("records")
     elif hasattr(rows, "columns"):  # of polars
         rows = rows.to_dicts()
     if not isinstance(rows, Sequence) or not rows or not all(isinstance(row, Mapping) for row in rows):
         raise DataError(
-            f"make_prompt_dataset takes a data set of `datasets`, a list of dicts or a DataFrame, got {rows!r:.200}"
+            "make_prompt_dataset takes a data set of `datasets`, a list of dicts or a DataFrame, a folder or a list of "
+            f"images, got {rows!r:.200}"
         )
     columns: dict[str, list[Any]] = {}
     for name in dict.fromkeys(name for row in rows for name in row):
