@@ -57,7 +57,7 @@ def audit(
     from reward.metaeval.audit.run import audit as run
     from reward.metaeval.audit.run import read_rows, scene_rows
     from reward.report.audit import audit_report
-    from reward.report.page import check_report
+    from reward.report.report import check_report
 
     if output is not None:
         check_report(output)  # before hours of scoring

@@ -16,8 +16,7 @@ from reward.metaeval.difference import compare, holm
 from reward.metaeval.evaluation import evaluate
 from reward.registry import MetricSource
 from reward.report.bench import bench_report
-from reward.report.page import Report
-from reward.report.tables import Grid
+from reward.report.report import Report
 from tests.reward.metaeval.small_benchmarks import use_metrics, write_pairs, write_rated
 from tests.toys.json_lines import write_lines
 from tests.toys.picture_scorer import SPEC as PICTURE
@@ -44,9 +43,9 @@ def report(*tables: BenchTable, resamples: int = 50) -> Report:
     return bench_report(tables, command="", seed=0, resamples=resamples, references=True)
 
 
-def grids(tables: list[BenchTable], *, details: bool = False) -> list[Grid]:
-    of_tables = report(*tables)
-    return list(of_tables.page_grids if details else of_tables.grids)
+def frames(tables: list[BenchTable]) -> list[Any]:
+    """The heads and the rows of each table."""
+    return [[list(table.frame), *table.frame.to_numpy().tolist()] for table in report(*tables).tables]
 
 
 def said(*tables: BenchTable, resamples: int = 50) -> str:
@@ -72,7 +71,7 @@ def test_rows_are_tested_against_the_best_or_the_one_that_was_named(rated: Bench
     adjusted = holm({row.metric.label: row.p or 0 for row in others})
     assert [row.p_adjusted for row in others] == list(adjusted.values())
     assert (table.against.p, length.run is None, bad.run) == (None, False, None)  # type: ignore[union-attr]
-    assert [row[-1] for row in grids([table])[0].rows].count("best" if against is None else "against") == 1
+    assert [row[-1] for row in frames([table])[0]].count("best" if against is None else "against") == 1
     other = "the best row, which is chosen on these data and so is flattered," if against is None else "length"
     assert f"p: of the difference from {other} in the same resamples" in said(table)
 
@@ -93,12 +92,11 @@ def test_one_rater_against_the_others_and_failures_by_threshold(tmp_path: Path) 
     benchmark = load_benchmark("ratings", write_lines(tmp_path / "rated.jsonl", rows))
     near = MetricSource("near", is_column=True)
     [table] = run(benchmark, metrics=[near, LENGTH], raters=True, threshold=0.55 / 3)
-    _, raters, counts, listed, *_ = grids([table], details=True)
-    assert [row[0] for row in raters.rows] == ["single rater", "column:near", "length"]
+    _, raters, counts = frames([table])
+    assert [row[0] for row in raters] == ["", "single rater", "column:near", "length"]
     [figures] = in_json(table)
     assert [each["candidate"] for each in figures["failures"]] == ["red 1", "red 3"]
-    assert counts.rows == [["column:near", "2 (50.0 %)", "2 (50.0 %)"], ["length", "-", "-"]]
-    assert listed.rows[1] == ["column:near", "length", "1.png", "0.83", "0.55", "red 3"]
+    assert counts[1:] == [["column:near", "2 (50.0 %)", "2 (50.0 %)"], ["length", "-", "-"]]
 
     rows = [{**row, "ratings": {"length": [4]}} for row in rows]
     other = load_benchmark("ratings", write_lines(tmp_path / "other.jsonl", rows))
@@ -112,10 +110,10 @@ def test_several_benchmarks_stand_side_by_side_and_lack_what_they_lack(
     tmp_path: Path, rated: Benchmark, pairs: Benchmark
 ) -> None:
     tables = run(rated, pairs, metrics=[LENGTH, GOOD])
-    overview, *each = grids(tables)
-    assert ([row[0] for row in overview.rows], len(each)) == (["length", "column:good"], 2)
-    assert overview.rows[1][2] == "-"  # pairs have no such column
-    assert each[1].rows[1][-4:] == ["-"] * 4
+    overview, *each = frames(tables)
+    assert ([row[0] for row in overview], len(each)) == (["", "length", "column:good"], 2)
+    assert overview[2][2] == "-"  # pairs have no such column
+    assert each[1][2][-4:] == ["-"] * 4
     assert (set(tables[1].columns) >= {"HC", "MM", "mean"}, tables[1].headline) == (True, "mean")
     left_out = tables[1].rows[1]
     assert left_out.left_out
@@ -173,7 +171,7 @@ def test_references_that_cider_cannot_be_fitted_on_do_not_take_the_others_along(
 def test_significance_is_marked_and_resamples_too_few_for_it_are_told(rated: Benchmark) -> None:
     for resamples, enough in ((50, False), (240, True)):
         [table] = run(rated, metrics=[GOOD, LENGTH, UNIGRAM, BAD], resamples=resamples)
-        marked = [row[-1].endswith(" *") for row in grids([table])[0].rows]
+        marked = [row[-1].endswith(" *") for row in frames([table])[0][1:]]
         assert marked == [row.p_adjusted is not None and row.p_adjusted < 0.05 for row in table.rows]
         assert any(marked) == enough
         told = "50 resamples are too few for any p of 3 below 0.05: 240 do" in said(table, resamples=resamples)
@@ -210,7 +208,5 @@ def test_json_and_details_have_counts_categories_and_all_statistics(pairs: Bench
     assert of_rated["by_category"]["0.png"]["overall"]["low"] is None  # of one image
     assert (of_pairs["counts"], of_pairs["images"]) == ({"HC": 20, "MM": 20, "overall": 40}, 4)
     assert (of_pairs["tie_rule"], of_pairs["by_category"]) == ("equal scores are wrong", {})
-    _, _, rated, _, both = grids(tables, details=True)
-    assert rated.heads == ["", "tau-c", "tau-b", "spearman", "pearson"]
-    assert rated.rows == [["length", *(f"{100 * each:.1f}" for each in of_rated["details"]["overall"].values())]]
-    assert (both.title, both.heads[1:]) == ("Pascal-50S: all statistics of overall x 100", ["accuracy", "auc", "ap"])
+    assert list(of_rated["details"]["overall"]) == ["tau_c", "tau_b", "spearman", "pearson"]
+    assert list(of_pairs["details"]["overall"]) == ["accuracy", "auc", "ap"]
