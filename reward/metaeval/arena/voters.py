@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from reward.errors import DataError
-from reward.judges.opinions import Winner
+from reward.judges.pairwise import Winner
 from reward.metaeval.arena.battles import EQUAL, VERDICTS, Battle, has_human, read_battles
 from reward.metaeval.benchmark_scores import score_benchmark
 from reward.metaeval.benchmarks.catalogue import benchmark_spec
