@@ -48,6 +48,9 @@ class TensorCache:
         fingerprint: 64 hexadecimal digits that stand for everything the entries depend on but their keys.
         size: most bytes of the file, such as `"20GB"`, whoever wrote them; a full one keeps nothing more, and warns.
 
+    Attributes:
+        hits, misses: how often `load` found an entry, and how often not.
+
     Raises:
         ConfigError: the folder cannot be written, or the size is wrong.
 
@@ -56,14 +59,15 @@ class TensorCache:
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     cache = TensorCache(folder, "images", "0" * 64, size="1GB")
         ...     cache.save({"a" * 64: {"features": torch.ones(2)}})
-        ...     cache.load("a" * 64)["features"].tolist(), cache.load("b" * 64)
-        ([1.0, 1.0], None)
+        ...     cache.load("a" * 64)["features"].tolist(), cache.load("b" * 64), cache.hits, cache.misses
+        ([1.0, 1.0], None, 1, 1)
     """
 
     def __init__(
         self, folder: str | os.PathLike[str], kind: str, fingerprint: str, *, size: int | str = "20GB"
     ) -> None:
         self.folder = Path(folder)
+        self.hits = self.misses = 0
         self._model = f"{kind}-{fingerprint}"
         self._has_warned = False
         # What a power cut loses is computed again.
@@ -87,8 +91,12 @@ class TensorCache:
             data = self._store.get(self._model, key)
         except OutputError as error:
             self._warn(str(error))
+            data = None
+        if data is None:
+            self.misses += 1
             return None
-        return None if data is None else load(data)
+        self.hits += 1
+        return load(data)
 
     def save(self, entries: Mapping[str, Mapping[str, Any]]) -> None:
         """Keeps {key: {name: tensor or array}}, all of them or, with one warning, none."""

@@ -38,6 +38,7 @@ def test_tensors_come_back_bit_for_bit_for_their_model_only(tmp_path):
         assert key(0) in again
     for other in (TensorCache(tmp_path, "images", OTHER), TensorCache(tmp_path, "others", MODEL)):
         assert other.load(key(0)) is None
+    assert (again.hits, again.misses, other.hits, other.misses) == (1, 0, 0, 1)
 
 
 def test_a_damaged_entry_is_made_again_with_a_warning(tmp_path):
