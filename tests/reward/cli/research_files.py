@@ -38,8 +38,8 @@ _TEXTS = [
     for n in range(4)
 ]
 _MMHE = [
-    {"image": "1.png", "candidate": f"{n} dogs.", "references": ["A dog."], "item": task, "category": task, "best": n}
-    | fields
+    {"image": "1.png", "candidate": f"{n} dogs.", "item": task, "category": task, "best": n, **fields}
+    | {"references": [f"Dog {n} of {task}."]}
     | {"ratings": {name: [n, n + 1, 5] for name in CRITERIA}}
     for task, fields in _TASKS.items()
     for n in range(3)
