@@ -20,7 +20,7 @@ from reward.errors import CapRewardError, DataError, InvalidSampleError, first_l
 from reward.scoring.arrow_sources import ParquetSource
 from reward.scoring.sources import DerivedSource, Shards, Source
 
-# What opens a path, in a module of this folder that is imported when a file of its kind is read.
+# {ending: module.function of this folder that opens a path}; a module is imported when a file of its kind is read.
 KINDS = {
     ".jsonl": "forms.open_json_lines",
     ".ndjson": "forms.open_json_lines",
@@ -226,8 +226,9 @@ def _open(data: Any, split: str | None) -> Source:
             return _of_splits(data, split, name="the data set", folder=Path())
     if not isinstance(data, (str, os.PathLike)):
         raise DataError(f"data must be a path, a datasets.Dataset or a DatasetDict, got {type(data).__name__}")
-    path, hub = Path(data), _HUB_NAME.fullmatch(written(data))
-    if not hub:
+    path = Path(data)
+    hub = _HUB_NAME.fullmatch(written(data))
+    if not hub:  # the Hub's own address is a name there
         refuse_address_of_data(data)
     if path.is_dir():
         return _open_folder(path, split)
@@ -303,12 +304,13 @@ def _open_folder(path: Path, split: str | None) -> Source:
         if any(kind_of(file) in (".tar", ".tgz", ".parquet") for file in files):
             no_tables.add(".json")
         tables = [file for file in files if kind_of(file) not in no_tables]
-    if tables and split is None:
-        return _open_files(tables, path.name)
-    pictures = None
     if split is None:
+        if tables:
+            return _open_files(tables, path.name)
         pictures = open_pictures(path)
-    return pictures or _load(str(path.absolute()), split, path)  # `datasets` makes nothing of "."
+        if pictures is not None:
+            return pictures
+    return _load(str(path.absolute()), split, path)  # `datasets` makes nothing of "."
 
 
 def files_of_splits(folder: Path) -> dict[str, list[Path]]:
