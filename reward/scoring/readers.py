@@ -1,4 +1,4 @@
-"""Opens data files, patterns of files, folders, data sets of the Hub and data set objects as sources of rows."""
+"""Opens data files, patterns of files, folders, data sets of the Hub and data set objects: a reader of rows each."""
 
 from __future__ import annotations
 
@@ -165,17 +165,17 @@ def open_source(data: Any, *, split: str | None = None, annotations: str | os.Pa
     Raises:
         DataError: missing, empty, unreadable or of another kind, or the split must be named.
     """
-    source = data if isinstance(data, Source) else _open(data, split)
+    reader = data if isinstance(data, Source) else _open(data, split)
     if annotations is not None:
         from reward.scoring.annotations import with_annotations
 
-        source = with_annotations(source, open_source(annotations))
-    return _with_columns_inside(source)
+        reader = with_annotations(reader, open_source(annotations))
+    return _with_columns_inside(reader)
 
 
-def _with_columns_inside(source: Source) -> Source:
+def _with_columns_inside(reader: Source) -> Source:
     """The data with the columns that stand in others: a caption and an image in messages, COCO's `image_id`."""
-    columns = {*source.columns}
+    columns = {*reader.columns}
     has_caption = not columns.isdisjoint((*column_names("candidate"), *column_names("candidates")))
     has_image = not columns.isdisjoint(column_names("image"))
     messages = next((name for name in _MESSAGES if name in columns), None)
@@ -189,8 +189,8 @@ def _with_columns_inside(source: Source) -> Source:
         form, column, make = "COCO's image_id", "image_id", _image_of_id
         adds = ["image"]
     else:
-        return source
-    return DerivedSource(source, form, adds, [column], make)
+        return reader
+    return DerivedSource(reader, form, adds, [column], make)
 
 
 def _of_chat(column: str, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -253,8 +253,8 @@ def _open_file(path: Path) -> Source:
         )
     module, _, opener = KINDS[kind].partition(".")
     try:
-        source: Source = getattr(import_module(f"reward.scoring.{module}"), opener)(path)
-        return source
+        reader: Source = getattr(import_module(f"reward.scoring.{module}"), opener)(path)
+        return reader
     except CapRewardError:
         raise
     except (OSError, ValueError) as error:  # ValueError: also pyarrow's
