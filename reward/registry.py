@@ -304,10 +304,10 @@ def as_source(source: Any) -> Any:
     return source
 
 
-def _is_served(spec: MetricSpec, checkpoint: Any) -> bool:
-    """Whether in place of a checkpoint stands the endpoint of a reward service, and not that of a judge's server."""
-    asks_a_judge = spec.sources == "judge" and re.search(r"/v1/?(#|,|$)", os.fspath(checkpoint)) is not None
-    return is_address(checkpoint) and not asks_a_judge
+def _is_served(spec: MetricSpec, source: Any) -> bool:
+    """Whether a source is the address of a reward service, and not that of the server of a judge."""
+    asks_a_judge = spec.sources == "judge" and re.search(r"/v1/?(#|,|$)", os.fspath(source)) is not None
+    return is_address(source) and not asks_a_judge
 
 
 def is_address(checkpoint: str | os.PathLike[str]) -> bool:
