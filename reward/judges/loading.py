@@ -23,6 +23,7 @@ def load_parts(
     dtype: torch.dtype | str | None,
     trust_remote_code: bool = False,
     must_see: bool = False,
+    apart: tuple[str, ...] = (),
 ) -> tuple[Any, Any]:
     """A vision-language model and its processor, or a language model and its tokenizer as one.
 
@@ -33,6 +34,7 @@ def load_parts(
         kind: what the model is called in messages.
         trust_remote_code: whether Python code in the folder may run.
         must_see: whether language models are refused.
+        apart: how the names of weights of another head begin, which is read apart.
 
     Raises:
         CheckpointError: nothing there, no such kind of model, or files that do not fit each other.
@@ -48,12 +50,13 @@ def load_parts(
         "dtype": parse_dtype(dtype) or "auto",
         "trust_remote_code": trust_remote_code,
         "strict": True,
+        "apart": apart,
     }
     if must_see or not _reads_texts(folder, trust_remote_code):
         model, processor = load_pretrained(folder, AutoModelForImageTextToText, AutoProcessor, kind, **options)
     else:
         model, tokenizer = load_pretrained(folder, AutoModelForCausalLM, AutoTokenizer, kind, **options)
-        processor = _TextProcessor(tokenizer)
+        processor = TextProcessor(tokenizer)
     return model.to(device), processor
 
 
@@ -68,7 +71,7 @@ def _reads_texts(folder: Any, trust_remote_code: bool) -> bool:
     return kind in MODEL_FOR_CAUSAL_LM_MAPPING and kind not in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
 
 
-class _TextProcessor:
+class TextProcessor:
     """A tokenizer with the interface of the processor that a judge expects."""
 
     def __init__(self, tokenizer: Any) -> None:

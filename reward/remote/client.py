@@ -250,7 +250,10 @@ class Replicas:
                 f"{url} refuses the token ({problem}); give the service's own, as api_key= or in CAPREWARD_TOKEN"
             )
         if status in (301, 302, 307, 308, 404, 405):
-            raise ServiceError(f"{url} is not what a reward service of this version has ({problem})")
+            raise ServiceError(
+                f"{url} is not what a reward service of this version has ({problem}); the address of a judge's server "
+                "is written ADDRESS/v1#MODEL"
+            )
         if status < 500 and status not in _AGAIN:
             raise Refused(problem)
         if status in (429, 503):  # it is alive, and only full
