@@ -41,7 +41,7 @@ class ServiceOptions:
     max_pixels: Annotated[int, typer.Option(help="Most pixels of an image.")] = 25_000_000
 
 
-@options.describe(synonyms={"--api-key --token": "CAPREWARD_TOKEN=TOKEN before the command", "--workers": "--devices cpu,cpu"})
+@options.describe(synonyms={"--api-key --token": "CAPREWARD_TOKEN=TOKEN before the command"})
 def serve(metrics: options.MetricOptions, service: ServiceOptions) -> None:
     """Serve metrics over HTTP, for trainers on other cards, on other machines and in other frameworks.
 

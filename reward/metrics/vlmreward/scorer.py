@@ -78,6 +78,7 @@ class VlmRewardScorer(BorrowedScorer):
     def _load(cls, folder: Path, *, name: str, device: Any, dtype: Any, **settings: Any) -> VlmRewardScorer:
         kind, head = _read_head(folder, where=f"reward model {name!r}")  # first, since encoders have none
         apart = (*REWARD_HEADS, "lm_head.")
+        # transformers has no class with a score head for most of these models: they are loaded as models that write.
         model, processor = load_parts(folder, "reward model", revision=None, device=device, dtype=dtype, apart=apart)
         model.set_output_embeddings(nn.Identity())  # it may have come without weights, and is not used
         padding = model.config.get_text_config().pad_token_id
@@ -112,6 +113,7 @@ def _read_head(folder: Path, *, where: str) -> tuple[str, nn.Linear]:
     Raises:
         CheckpointError: there is none, or it does not give one number.
     """
+    # The head may lie among the weights, in a shard of its own, or in the file that LLaMA-Factory writes beside them.
     head_tensors: dict[str, torch.Tensor] = {}
     for file in weight_files(folder, value_head=True):
         head_tensors |= load_tensors(file, begin=REWARD_HEADS)
