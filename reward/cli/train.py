@@ -49,7 +49,7 @@ def train(
     ] = None,
     private: Annotated[bool, typer.Option("--private", help="Make the repository of --push-to private.")] = False,
 ) -> None:
-    """Train a metric and write a checkpoint that every command and reward function can load.
+    """Train a metric (a captioner: `trl grpo`) and write a checkpoint that every command and reward can load.
 
     ```
     capreward train vela --preset paper --data longcap-arena --push-to ORG/NAME
