@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reward.cli import terminal
+from reward.cli import options, terminal
 
 if TYPE_CHECKING:
     from reward.training.stage import TrainingResult
 
 
+_CAPTIONERS = "trl grpo --model_name_or_path MODEL --reward_funcs reward.vela_reward ..., which trains captioners"
+
+
+@options.describe(synonyms={"--model --policy --reward --reward-funcs": _CAPTIONERS, "--dataset": "--data NAME"})
 def train(
     metric: Annotated[str, typer.Argument(help="Metric to train, such as vela or beitscore.")],
     output: Annotated[
