@@ -23,7 +23,7 @@ from reward import load_scorer
 from reward.data.samples import is_blank
 from reward.data.sentences import split_sentences
 from reward.metaeval.audit.attacks import Attack, Material
-from reward.metaeval.audit.run import Audit, audit, scene_rows
+from reward.metaeval.audit.auditing import Audit, audit, scene_rows
 from reward.registry import MetricSource
 from reward.report.audit import audit_report
 from reward.report.tables import markdown

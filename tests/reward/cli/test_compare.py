@@ -151,8 +151,8 @@ def three(tmp_path):
 @pytest.mark.parametrize(
     ("ending", "texts"),
     [
-        (".tex", [r"old & \textbf{2.800} & 2.800 \\", "m\\_1 & 1.800", "% Images won, %", r"new & $-$0.800 ["]),
-        (".md", ["| old | **2.800** | 2.800 |", "| m_1 | 1.800 |", "| new | -0.800 ["]),
+        (".tex", [r"old & \textbf{2.800} & \textbf{2.800} \\", "m\\_1 & 1.800", r"new & $-$0.800 ["]),
+        (".md", ["| old | **2.800** | **2.800** |", "| m_1 | 1.800 |", "| new | -0.800 ["]),
         (".csv", ["captioner,length,reward,Difference from the best: length,Difference from the best: length low"]),
         (".json", ['"best": "old"', '"metric": "reward"']),
         (".HTML", ['<td class="best">2.800</td>']),
@@ -200,8 +200,7 @@ def test_pictures_of_scored_files_are_where_they_were_scored(run, tmp_path, thre
     for name, lengths in (("a", LENGTHS), ("b", [2] * 5)):
         data = tmp_path / "runs" / name / f"{name}.jsonl"
         data.parent.mkdir(parents=True)
-        write_captions(data, lengths, [f"{number}.png" for number in range(5)])
-        files.append(data.with_name(f"{name}.scores.jsonl"))
-        run("score", data, "-m", "length", "--image-root", tmp_path / "photos", "-o", files[-1], "-q")
+        rows = [{"image": f"{number}.png", "caption": "star " * length} for number, length in enumerate(lengths)]
+        files.append(score(run, write_lines(data, rows), "-m", "length", f"--image-root={tmp_path / 'photos'}"))
     run("compare", *files, "-o", tmp_path / "page.html", "-q")
     assert (tmp_path / "page.html").read_text().count("data:image/jpeg;base64,") == 5
