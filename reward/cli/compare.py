@@ -73,6 +73,7 @@ def compare(
     with terminal.stdout_kept_clean():
         metrics = options.read_metrics(metric or [], settings)
         metrics += [MetricSource(column, is_column=True) for column in by or ()]
+        metrics = list(dict.fromkeys(metrics))
         captions = {}
         for name, file in named.items():
             captions[name] = load_captions(
@@ -83,8 +84,7 @@ def compare(
         comparisons = list(compare_captioners(captions, metrics, records=records, **scoring))
     has_pictures = output is not None and output.suffix.lower() not in (".tex", ".csv", ".md", ".json")
     report = compare_report(list(named), comparisons, command=terminal.command_line(), with_pictures=has_pictures)
-    # What has no score is said also when quiet.
     notes = report.notes
-    if quiet:
-        notes = [note for comparison, note in zip(comparisons, notes, strict=False) if any(comparison.unscored)]
+    if quiet:  # what has no score is said all the same
+        notes = [f"{comparison.metric}: {comparison.note}" for comparison in comparisons if any(comparison.unscored)]
     print_report(report, output, json=json, quiet=quiet, notes=notes)

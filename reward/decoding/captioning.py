@@ -86,8 +86,8 @@ def caption_images(
         captioner: writes the candidates.
         output: `.jsonl` file.
         metric: by which captions are chosen, or several, such as `["vela", "beitscore=my-beitscore"]`; None for one
-            caption an image as it comes: rows have no `reward`, and no `error` beside a caption. source, weights, batch_size, part_rows, devices and
-            further options are those of `rerank_dataset`.
+            caption an image as it comes: rows have no `reward`, and no `error` beside a caption. source, weights,
+            batch_size, part_rows, devices and further options are those of `rerank_dataset`.
         n: candidates an image; None for 16, or 1 without a metric.
         sampling: prompt, temperature, ...; None for the defaults.
         keep_candidates: leave `<output>.candidates.jsonl`: all candidates, best first, with their scores, as `capreward

@@ -99,7 +99,9 @@ def compare_captioners(
         else:
             columns, remark = columns_and_origin
             scores = np.concatenate([side.columns[name][:, 0] for side, name in zip(sides, columns, strict=True)])
-        label = metric.name if metric.is_column else metric.label
+        label = metric.label
+        if metric.is_column and all(other.name != metric.name for other in metrics if other != metric):
+            label = metric.name
         note = f"{len(_common(keys))} images are in all, by {matched_by}; "
         yield _compare(label, rows.assign(score=scores), list(captioners), note, remark, resamples, seed)
 

@@ -27,7 +27,10 @@ def compare_report(
         numbers = {name: getattr(comparison, name) for name in ("metric", "differences", "wins", "unscored", "note")}
         numbers |= {"items": len(comparison.images), "scores": comparison.scores.mean(axis=1).tolist()}
         figures.append({**numbers, "best": names[comparison.best]})
-    notes = [f"{comparison.metric}: {comparison.note}" for comparison in comparisons]
+    metrics_of_note: dict[str, list[str]] = {}
+    for comparison in comparisons:
+        metrics_of_note.setdefault(comparison.note, []).append(comparison.metric)
+    notes = [f"{', '.join(metrics)}: {note}" for note, metrics in metrics_of_note.items()]
     notes.append(
         "The best is chosen on these images, so that its lead is flattered. Images won: those on which a captioner "
         f"scores highest; equal scores share an image. [low, high]: 95 % of {RESAMPLES} bootstrap resamples of images."
@@ -35,7 +38,7 @@ def compare_report(
     notes += few_images(min(len(comparison.images) for comparison in comparisons))
     return Report(
         "compare",
-        " and ".join(names) if len(names) < 4 else f"{len(names)} captioners",
+        f"{', '.join(names[:-1])} and {names[-1]}",
         command,
         {"captioners": names, "resamples": RESAMPLES, "seed": 0, "rows": figures},
         _tables(names, comparisons),

@@ -154,7 +154,7 @@ def csv(tables: Sequence[Table]) -> str:
 
     Example:
         >>> print(csv([Table("Scores", interval_frame({"a": {"tau": Interval(0.5, 0.4, 0.6)}}, ["tau"]))]), end="")
-        "",tau,tau low,tau high
+        ,tau,tau low,tau high
         a,50.0,40.0,60.0
     """
     first = tables[0].frame

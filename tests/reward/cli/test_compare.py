@@ -160,7 +160,7 @@ def three(tmp_path):
 )
 def test_the_table_is_written_as_its_ending_says(run, tmp_path, three, ending, texts):
     output = tmp_path / "new" / f"table{ending}"
-    run("compare", *three, "-m", "length", "--by", "reward", "-o", output, "-q")
+    run("compare", *three, "-m", "length", "--by", "reward", "--by", "reward", "-o", output, "-q")
     written = output.read_text()
     for text in texts:
         assert text in written
