@@ -86,7 +86,7 @@ def arena(
     """Rate models by the battles of their captions, and compare metrics with the people who judged them.
 
     ```
-    capreward arena battles.json --metric vela=my-vela --images photos -o table.tex
+    capreward arena battles.json -m vela=my-vela --images photos -o table.tex
     capreward arena old.json new.json --images photos -o battles.json \\
         --judge Qwen/Qwen2.5-VL-7B-Instruct
     capreward arena old.json new.json --images photos -o battles.json \\

@@ -106,10 +106,12 @@ def columns_to_compare(
         else:
             made_by[name] = record
     facts = [record.facts for record in made_by.values()]
-    labels = {record.label: name for name, record in made_by.items()}
+    labels: dict[str, list[str]] = {}  # with the files that each is of
+    for name, record in made_by.items():
+        labels.setdefault(record.label, []).append(name)
     if any(other != facts[0] for other in facts):
         if len(labels) > 1:
-            by = " and ".join(f"by {label} in {name}" for label, name in labels.items())
+            by = " and ".join(f"by {label} in {', '.join(names)}" for label, names in labels.items())
         elif metric.is_column:
             by = f"by {next(iter(labels))} in all, with different weights, options or code"
         else:
