@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def load_parts(
-    source: str | os.PathLike[str],
+    checkpoint: str | os.PathLike[str],
     kind: str,
     *,
     revision: str | None,
@@ -30,6 +30,7 @@ def load_parts(
     reward model, or adapters that are not merged, it is another model than the one that would answer.
 
     Args:
+        checkpoint: a folder or Hub id.
         kind: what the model is called in messages.
         must_see: whether language models are refused.
         apart: how the names of weights of another head begin, which is read apart.
@@ -40,7 +41,7 @@ def load_parts(
     """
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, AutoProcessor, AutoTokenizer
 
-    folder = resolve_checkpoint(source, metric=kind, revision=revision)
+    folder = resolve_checkpoint(checkpoint, metric=kind, revision=revision)
     device = usable_device(device)
     if dtype == "auto":
         dtype = None
