@@ -102,9 +102,9 @@ def _print_rows(summary: ScoringSummary) -> None:
     image_names = [name for name in (summary.columns.get("image"), *column_names("image")) if name in reader.columns]
     caption = "best" if "best" in reader.columns else summary.columns["candidate"]
     heads = [name for name in (*image_names[:1], caption) if name is not None]
-    shown = _without_copies(summary.distributions)
+    scores = _without_copies(summary.distributions)
     for name in reader.columns:
-        if name.endswith(tuple(shown)) or (name == "rewards" and "reward" in shown):
+        if name.endswith(tuple(scores)) or (name == "rewards" and "reward" in scores):
             heads.append(name)
     columns = [*heads, "error"] if "error" in reader.columns else heads
     records = [row for row in islice(reader.rows(columns), _ROWS_SHOWN) if isinstance(row, dict)]
@@ -134,12 +134,12 @@ def _in_short(cell: Any) -> str:
 
 def _without_copies(distributions: Mapping[str, Distribution]) -> dict[str, Distribution]:
     """The distributions without rewards that are the same as an aspect: as of a metric with one aspect."""
-    shown: dict[str, Distribution] = {}
+    distinct: dict[str, Distribution] = {}
     for name, spread in distributions.items():
-        is_copy = name.endswith("reward") and spread in shown.values()
+        is_copy = name.endswith("reward") and spread in distinct.values()
         if not is_copy:
-            shown[name] = spread
-    return shown
+            distinct[name] = spread
+    return distinct
 
 
 def _print_distributions(summary: ScoringSummary) -> None:
