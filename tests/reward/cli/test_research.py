@@ -118,7 +118,7 @@ PROMISES = {
     "--auto": ("CapArena-Auto by judge",),
     "data/caparena_auto": ("CapArena-Auto by judge", "mean words"),
     "caption images": ("4 images",),
-    "compare llava.jsonl": ("llava wins, %", "4 images are in both"),
+    "compare llava.jsonl": ("Images won, %", "people"),
     "--size": ("222.32", "83.85", "674.74", "296.96"),
     "--words shuffle_words": ("noun_attribute: ", "shuffle_words: "),
     "long_caption_pairs captions.jsonl": ("action",),
