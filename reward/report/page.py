@@ -107,11 +107,17 @@ def read_picture(image: Any, caption: str, figures: str = "", *, root: Path | No
     if image is None:
         return Picture(None, caption, figures)
     try:
-        small = load_image(one_image(image), root=root).copy()
+        small = small_picture(one_image(image), root=root)
     except (ImageError, InvalidSampleError) as error:
         return Picture(None, caption, figures, str(error))
-    small.thumbnail((_SIDE, _SIDE))
     return Picture(data_address(small, "jpeg", quality=85), caption, figures)
+
+
+def small_picture(image: Any, *, root: Path | None = None) -> Image.Image:
+    """A copy of an image as large as a page shows it, in RGB; arguments and errors are those of `load_image`."""
+    small = load_image(image, root=root).copy()
+    small.thumbnail((_SIDE, _SIDE))
+    return small
 
 
 def data_address(image: Image.Image, kind: str, **options: Any) -> str:
