@@ -20,6 +20,7 @@ from markupsafe import Markup
 from reward.data.images import load_image
 from reward.data.samples import one_image
 from reward.errors import ImageError, InvalidSampleError
+from reward.report.tables import short_names
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -72,8 +73,12 @@ def page(
 
 
 def table(frame: pd.DataFrame, best: int | None = None) -> Markup:
-    """A frame of texts, whose first column names the rows; the row of number `best` stands out."""
-    return _part("table", frame, best)
+    """A frame of texts, whose first column names the rows; the row of number `best` stands out.
+
+    Names of rows and of columns are short, see `short_names`; the pointer shows them whole.
+    """
+    heads = short_names([str(head) for head in frame.columns])
+    return _part("table", frame, heads, short_names([str(name) for name in frame.iloc[:, 0]]), best)
 
 
 def folded(title: str, content: Markup) -> Markup:
@@ -83,7 +88,7 @@ def folded(title: str, content: Markup) -> Markup:
 
 def charts(plots: Mapping[str, Markup]) -> Markup:
     """Plots side by side, {heading: plot}, see `reward.report.plots`."""
-    return _part("charts", plots)
+    return _part("charts", plots, short_names([*plots]))
 
 
 def pictures(rows: Sequence[Picture]) -> Markup:

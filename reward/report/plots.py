@@ -13,6 +13,7 @@ import numpy as np
 from markupsafe import Markup
 
 from reward.metaeval.bootstrap import Interval
+from reward.report.tables import short_names
 
 # Matplotlib takes no CSS variables, so a plot is drawn in these colours; `_page_svg` then writes the page's names for
 # them, which stand for other colours on a dark screen.
@@ -53,8 +54,8 @@ def intervals(
         beside = axes.get_yaxis_transform()
         number = f"{value:.3f}" if scale == 1 else f"{value:.1f}"
         axes.text(1.02, position, number, color=SOFT, va="center", fontsize=8, transform=beside)
-    axes.set_yticks(range(len(rows)), list(rows), parse_math=False)
-    axes.invert_yaxis()
+    axes.set_yticks(range(len(rows)), short_names(list(rows)), parse_math=False)
+    axes.set_ylim(len(rows) - 0.5, -0.5)  # from top to bottom
     axes.grid(axis="x", color=SOFT, alpha=0.25, lw=0.6)
     lowest = np.nanmin(numbers, initial=0)
     axes.set_xlim(lowest - 0.03 * scale if lowest < 0 else 0, scale)
