@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -61,7 +61,12 @@ def report(
     check_output_name(output, ".html")
     if output.exists() and not run.overwrite:
         raise OutputError(f"{output} is there already; give another --output, or replace it with --overwrite")
-    columns = {"by": by, "candidate_column": candidate_column, "image_column": image_column, "image_root": image_root}
+    columns: dict[str, Any] = {
+        "by": by,
+        "candidate_column": candidate_column,
+        "image_column": image_column,
+        "image_root": image_root,
+    }
     folder = training_folder(scored)
     if folder is not None:
         options.refuse(columns, f"is for a file of scores, and {folder} is the output folder of a trainer")
