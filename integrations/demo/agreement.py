@@ -10,7 +10,7 @@ import numpy as np
 
 from reward import load_scorer
 from reward.metaeval import bootstrap_weights, compare_metrics, compare_with_raters
-from reward.metaeval.agreement import RATER
+from reward.metaeval.raters import RATER
 from reward.scenes import ASPECTS, make_dataset
 
 CEILING = "ceiling (truth)"

@@ -15,7 +15,7 @@ from markupsafe import Markup
 from integrations.demo.agreement import CEILING
 from integrations.demo.quality import LESS_IS_BETTER, MEASURES
 from reward.metaeval import Interval
-from reward.metaeval.agreement import RATER
+from reward.metaeval.raters import RATER
 from reward.report.page import charts, data_address, environment, folded, table
 from reward.report.plots import BEST, BOUND, curve, intervals
 from reward.report.report import plain

@@ -15,13 +15,12 @@ if TYPE_CHECKING:
 
 
 def load_parts(
-    source: str | os.PathLike[str],
+    checkpoint: str | os.PathLike[str],
     kind: str,
     *,
     revision: str | None,
     device: torch.device | str | None,
     dtype: torch.dtype | str | None,
-    trust_remote_code: bool = False,
     must_see: bool = False,
 ) -> tuple[Any, Any]:
     """A vision-language model and its processor, or a language model and its tokenizer as one.
@@ -30,8 +29,8 @@ def load_parts(
     reward model, or adapters that are not merged, it is another model than the one that would answer.
 
     Args:
+        checkpoint: a folder or Hub id.
         kind: what the model is called in messages.
-        trust_remote_code: whether Python code in the folder may run.
         must_see: whether language models are refused.
 
     Raises:
@@ -40,16 +39,12 @@ def load_parts(
     """
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, AutoProcessor, AutoTokenizer
 
-    folder = resolve_checkpoint(source, metric=kind, revision=revision)
+    folder = resolve_checkpoint(checkpoint, metric=kind, revision=revision)
     device = usable_device(device)
     if dtype == "auto":
         dtype = None
-    options: dict[str, Any] = {
-        "dtype": parse_dtype(dtype) or "auto",
-        "trust_remote_code": trust_remote_code,
-        "strict": True,
-    }
-    if must_see or not _reads_texts(folder, trust_remote_code):
+    options: dict[str, Any] = {"dtype": parse_dtype(dtype) or "auto", "strict": True}
+    if must_see or not _reads_texts(folder):
         model, processor = load_pretrained(folder, AutoModelForImageTextToText, AutoProcessor, kind, **options)
     else:
         model, tokenizer = load_pretrained(folder, AutoModelForCausalLM, AutoTokenizer, kind, **options)
@@ -57,12 +52,12 @@ def load_parts(
     return model.to(device), processor
 
 
-def _reads_texts(folder: Any, trust_remote_code: bool) -> bool:
+def _reads_texts(folder: Any) -> bool:
     """Whether a folder holds a language model without eyes."""
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, AutoConfig
 
     try:
-        kind = type(AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code))
+        kind = type(AutoConfig.from_pretrained(folder, trust_remote_code=False))
     except Exception:  # whatever it is, loading says what is wrong
         return False
     return kind in MODEL_FOR_CAUSAL_LM_MAPPING and kind not in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING

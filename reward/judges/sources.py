@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from reward.checkpoints.fingerprints import fingerprint_source
+from reward.checkpoints.fingerprints import fingerprint_checkpoint
 from reward.errors import ConfigError
 from reward.judges.base import Answer, Judge, Question, Usage
 
-_NO_SETTINGS = ("model", "base_url", "api_key_env", "source", "trust_remote_code")
+_NO_SETTINGS = ("model", "base_url", "api_key_env", "source")
 _NO_EFFECT = {"device", "batch_size"}  # but for rounding
 
 
 def load_judge(source: str, *, lazily: bool = False, **settings: Any) -> Judge:
-    """The judge of a source.
+    """The judge of a checkpoint on this machine, or behind an endpoint.
 
     Args:
         source: see `LocalJudge.from_pretrained`; or the address of an OpenAI-compatible server and, if it
@@ -56,9 +56,9 @@ def load_judge(source: str, *, lazily: bool = False, **settings: Any) -> Judge:
     return LazyJudge(loading, source) if lazily else loading()
 
 
-def is_server(source: str) -> bool:
-    """Whether a source is the address of a server."""
-    return source.startswith(("http://", "https://"))
+def is_server(checkpoint: str) -> bool:
+    """Whether in place of a checkpoint stands the endpoint of a server."""
+    return checkpoint.startswith(("http://", "https://"))
 
 
 def _check(settings: dict[str, Any], function: Any, label: str) -> None:
@@ -94,7 +94,7 @@ class LazyJudge:
     def fingerprint(self) -> str:
         """Names the weights that are stored under its name now, and the settings they are loaded with."""
         settings = dict(getattr(self._load, "keywords", {}))
-        weights = fingerprint_source(self.name, settings.pop("revision", None))
+        weights = fingerprint_checkpoint(self.name, settings.pop("revision", None))
         texts = [(name, str(value)) for name, value in sorted(settings.items()) if name not in _NO_EFFECT]
         return f"{weights} {texts}"
 
@@ -109,13 +109,6 @@ class LazyJudge:
     def answer_distribution(self, questions: Sequence[Question], answers: Sequence[str]) -> np.ndarray:
         """See Judge."""
         return self.load().answer_distribution(questions, answers)
-
-    def weigh(self, questions: Sequence[Question], words: Sequence[str]) -> np.ndarray:
-        """See `weigh_answers`."""
-        judge = self.load()
-        weigh = getattr(judge, "weigh", judge.answer_distribution)
-        table: np.ndarray = weigh(questions, words)
-        return table
 
     def generate(self, questions: Sequence[Question], **options: Any) -> list[Answer]:
         """See Judge."""

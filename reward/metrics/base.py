@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from reward.aspect_weights import normalise_weights
-from reward.checkpoints.folders import SourceKind
+from reward.checkpoints.folders import CheckpointKind
 from reward.data.score_table import ScoreTable
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class MetricSpec:
         blind_to: what it cannot see, for who chooses a metric.
         checkpoints: checkpoints for photos, best known first.
         citation: BibTeX fields of the paper, `author`, `title`, `year` and where it appeared.
-        sources: what sources other than "embedded" are, so that a wrong one is refused before anything is loaded: a
+        sources: what checkpoints other than "embedded" are, so that a wrong one is refused before anything is loaded: a
             `"checkpoint"` of this library, a `"clip"`, a `"judge"` (a model with an owner in its Hub id), or any
             `"model"` of transformers. None leaves it to the scorer.
         model_types: what config.json of a checkpoint that does not name its metric has as `architectures` or
@@ -115,7 +115,7 @@ class MetricSpec:
     blind_to: str = ""
     checkpoints: tuple[CheckpointFacts, ...] = ()
     citation: Mapping[str, str] = field(default_factory=dict)
-    sources: SourceKind | None = None
+    sources: CheckpointKind | None = None
     model_types: tuple[str, ...] = ()
 
     @property
@@ -154,7 +154,6 @@ class MetricSpec:
         return getattr(importlib.import_module(module), name)
 
 
-@runtime_checkable
 class Scorer(Protocol):
     """Scores caption samples; deterministic, and independent of batch size, order, grouping and duplicates."""
 
@@ -226,7 +225,7 @@ def installed_specs() -> dict[str, MetricSpec]:
 
     specs = _specs_of_other_packages()
     for module in pkgutil.iter_modules(reward.metrics.__path__):
-        if module.ispkg:
+        if module.ispkg:  # the loose modules beside the folders are what metrics share
             for spec in _specs_of_folder(module.name):
                 specs[spec.name] = spec  # another package cannot replace a metric of this one
     return dict(sorted(specs.items()))

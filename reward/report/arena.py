@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import pandas as pd
 
 from reward.metaeval.arena.battles import HUMAN
-from reward.metaeval.arena.ratings import BRADLEY_TERRY, ELO, KENDALL, SCORE, SPEARMAN, Ranking, model_pairs
+from reward.metaeval.arena.model_ratings import BRADLEY_TERRY, ELO, KENDALL, SCORE, SPEARMAN, Ranking, model_pairs
 from reward.metaeval.arena.result import ArenaResult
 from reward.metaeval.arena.voters import Voter
 from reward.metaeval.benchmarks.items import OVERALL

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from reward.metaeval.audit.run import Audit
+from reward.metaeval.audit.auditing import Audit
 from reward.report.plots import BEST, intervals
 from reward.report.report import Report
 from reward.report.tables import Table, column_frame, few_images, percent

@@ -17,8 +17,8 @@ from reward.metaeval.benchmarks import BenchmarkSpec
 from reward.metaeval.benchmarks.items import PAIRS, RATINGS
 from reward.metaeval.bootstrap import MEAN
 from reward.metaeval.evaluation import Evaluation
-from reward.metaeval.people import failures
 from reward.metaeval.published import Compared
+from reward.metaeval.raters import failures
 from reward.report.plots import BEST, intervals
 from reward.report.report import Report
 from reward.report.tables import SIGNIFICANT, Table, column_frame, few_images, interval_frame, milliseconds, percent

@@ -72,13 +72,15 @@ def page(
     return template.render(title=title, sections=sections, command=command, warnings=warnings, footer=footer)
 
 
-def table(frame: pd.DataFrame, best: int | None = None) -> Markup:
-    """A frame of texts, whose first column names the rows; the row of number `best` stands out.
+def table(frame: pd.DataFrame, best: int | None = None, best_of: Mapping[str, int] | None = None) -> Markup:
+    """A frame of texts, whose first column names the rows.
 
-    Names of rows and of columns are short, see `short_names`; the pointer shows them whole.
+    The row of number `best` stands out, and of each column of `best_of` the cell in the row of its number. Names of
+    rows and of columns are short, see `short_names`; the pointer shows them whole.
     """
     heads = short_names([str(head) for head in frame.columns])
-    return _part("table", frame, heads, short_names([str(name) for name in frame.iloc[:, 0]]), best)
+    names = short_names([str(name) for name in frame.iloc[:, 0]])
+    return _part("table", frame, heads, names, best, best_of or {})
 
 
 def folded(title: str, content: Markup) -> Markup:

@@ -36,8 +36,8 @@ def _from_environment(name: str) -> MetricReward:
     if name == "beitscore_reward":
         return BeitScoreReward(os.environ.get("CAPREWARD_BEITSCORE_SOURCE") or "embedded")
     weights = os.environ.get("CAPREWARD_VELA_WEIGHTS")
-    source = os.environ.get("CAPREWARD_VELA_SOURCE") or "embedded"
-    return VelaReward(source, parse_weights(weights) if weights else None)
+    checkpoint = os.environ.get("CAPREWARD_VELA_SOURCE") or "embedded"
+    return VelaReward(checkpoint, parse_weights(weights) if weights else None)
 
 
 # TRL gets the object as an attribute of the module: it is made when it is asked for, so that an import loads nothing.
@@ -119,7 +119,7 @@ class FleurReward(_JudgeReward):
         judge: folder or Hub id of a vision-language model, which is loaded at the first call and left out when pickled;
             a folder of `FleurScorer.save_pretrained`; or a judge of `reward.judges`, such as `ServerJudge`.
         weights: over `smoothed` (FLEUR) and `raw` (the number as written); None takes `smoothed` alone.
-        options: settings of `FleurScorer`, such as use_references, prompt, second_decimal and pad_images, and further
+        options: settings of `FleurScorer`, such as use_references, prompt, draws and pad_images, and further
             arguments of `MetricReward`.
 
     Example:

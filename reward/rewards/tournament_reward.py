@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reward.judges.asking import asking_for
 from reward.judges.base import Judge
 from reward.judges.pairwise import JudgePair, PairwiseJudge
 from reward.judges.sources import LazyJudge
@@ -77,8 +76,8 @@ class TournamentReward(MetricReward):
             raise ValueError(f"max_comparisons must be at least 1, got {max_comparisons}")
         if isinstance(judge, (str, os.PathLike)):
             check_loading(judge)
-            source = os.fspath(judge)
-            judge = LazyJudge(partial(_load_local, source, revision, device, dtype), source)
+            checkpoint = os.fspath(judge)
+            judge = LazyJudge(partial(_load_local, checkpoint, revision, device, dtype), checkpoint)
         pairwise = judge if isinstance(judge, PairwiseJudge) else PairwiseJudge(judge, reasons=False)
         self.tournament = _Tournament(pairwise, max_comparisons, seed)
         # the scorer is made from a judge, and is neither loaded nor saved
@@ -115,8 +114,7 @@ class _Tournament(CaptionScorer):
             pairs_of.append(pairs)
             for first, second in pairs:
                 questions.append(JudgePair(captions[first], captions[second], group.features, group.references))
-        with asking_for("tournament"):
-            verdicts = iter(self.judge.compare(questions))
+        verdicts = iter(self.judge.compare(questions))
         scores: list[list[float]] = []
         errors: dict[int, str] = {}
         for group, captions, pairs in zip(groups, captions_of, pairs_of, strict=True):
@@ -139,10 +137,12 @@ class _Tournament(CaptionScorer):
         return CandidateScores(scores, errors=errors)
 
 
-def _load_local(source: str, revision: str | None, device: Any, dtype: Any) -> Judge:
+def _load_local(checkpoint: str, revision: str | None, device: Any, dtype: Any) -> Judge:
     from reward.judges import LocalJudge
 
-    return load_beside_a_trainer(partial(LocalJudge.from_pretrained, source, revision=revision, dtype=dtype), device)
+    return load_beside_a_trainer(
+        partial(LocalJudge.from_pretrained, checkpoint, revision=revision, dtype=dtype), device
+    )
 
 
 def draw_pairs(players: int, limit: int, seed: int | str) -> list[tuple[int, int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,31 +17,39 @@ from reward.metaeval.benchmarks.items import RATINGS, Benchmark, BenchmarkSpec
 from reward.scoring.readers import open_source
 from reward.scoring.sources import BadRow, Source, image_identity
 from reward.scoring.sources import image_root as find_root
+from reward.scoring.summary import summary_beside
 
 
 def load_captions(
-    data: Any, *, candidate_column: str | None = None, split: str | None = None, **columns: Any
+    data: Any,
+    *,
+    candidate_column: str | None = None,
+    split: str | None = None,
+    annotations: str | os.PathLike[str] | None = None,
+    **columns: Any,
 ) -> Benchmark:
     """Reads captions without ratings, whose other numbers are score columns.
 
     Args:
-        data: see `reward.scoring.readers.open_source`.
+        data: see `reward.scoring.readers.open_source`. Image paths of a file that was scored start where they did then.
         candidate_column, split: see `score_dataset`.
+        annotations: file with the names of the images, their references, or both, see `open_source`.
         columns: image_column, references_column and image_root, see `score_dataset`.
 
     Raises:
         DataError: a column is missing, or a row cannot be read.
     """
-    source = open_source(data, split=split)
+    reader = open_source(data, split=split, annotations=annotations)
+    columns["scored_from"] = summary_beside(data).get("image_root")
     items = []
-    for _, item in read_items(source, candidate_column=candidate_column, **columns):
+    for _, item in read_items(reader, candidate_column=candidate_column, **columns):
         items.append({**item, "ratings": {}})
-    spec = BenchmarkSpec(source.name, source.name, RATINGS, "tau-c", documents="image", checked="own")
+    spec = BenchmarkSpec(reader.name, reader.name, RATINGS, "tau-c", documents="image", checked="own")
     return Benchmark.of(spec, items)
 
 
 def read_items(
-    source: Source,
+    reader: Source,
     *,
     captions: Sequence[str] = (),
     judgments: Sequence[str] = (),
@@ -48,19 +57,21 @@ def read_items(
     image_column: str | None = None,
     references_column: str | None = None,
     image_root: str | Path | None = None,
+    scored_from: str | None = None,
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Each row as it is, and as an item without its judgment; the other numbers of a row are score columns.
 
     Args:
-        source: the data.
+        reader: the data.
         captions: the two columns of captions of pairs; empty for one caption a row.
         judgments: columns that are no scores.
         candidate_column, image_column, references_column, image_root: see `score_dataset`.
+        scored_from: where image paths started when the data were scored, from its folder.
 
     Raises:
         DataError: there are no captions, or a row cannot be read.
     """
-    names = source.columns
+    names = reader.columns
     if not captions:
         option = "--candidate-column"
         captions = [str(find_column("candidate", names, candidate_column, option=option, needed_by="scoring"))]
@@ -72,14 +83,14 @@ def read_items(
         column = find_column(role, names, option=f"--{role}-column")
         if column is not None:
             further[role] = column
-    root = Path(image_root or source.folder)
+    root = Path(image_root or reader.folder)
     with suppress(DataError):  # not one image is there, which matters to some metrics only, and they say so
-        root = find_root(source, image, image_root)
+        root = find_root(reader, image, image_root, scored_from=scored_from)
     scores: list[str] = []
     if len(captions) == 1:
         scores = [name for name in names if name not in {*captions, *judgments, image, references, question}]
-    for number, cells in enumerate(source.rows(names), start=1):
-        where = f"{source.name}, row {number}"
+    for number, cells in enumerate(reader.rows(names), start=1):
+        where = f"{reader.name}, row {number}"
         if isinstance(cells, BadRow):
             raise DataError(f"{where}: {cells.message}")
         row = {name: missing_to_none(cell) for name, cell in cells.items()}
@@ -113,8 +124,9 @@ def _with_root(image: Any, root: Path) -> Any:
 
 def _score(cell: Any) -> float:
     """A cell as a number, also where it is written as text; NaN for anything else."""
-    try:
+    number = None
+    with suppress(InvalidSampleError):
         number = read_number(cell)
-    except InvalidSampleError:
+    if number is None:
         return math.nan
-    return math.nan if number is None else number
+    return number

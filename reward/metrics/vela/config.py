@@ -93,7 +93,7 @@ class ImageConfig(_Branch):
     """Configuration of the branch that compares image and candidate with a CLIP (I2C).
 
     Args:
-        backbone: a source of `reward.backbones.load_clip`; its weights are frozen and not in the checkpoint.
+        backbone: a checkpoint of `reward.backbones.load_clip`; its weights are frozen and not in the checkpoint.
         architecture: instead, `{"model_cfg", "preprocess_cfg"}` as in an open_clip_config.json, and `"tokenizer"`
             with the ids `{"start", "end", "pad"}` in the checkpoint's own tokenizer; all weights are in the checkpoint.
         normalise: whether image and text features are scaled to length 1 before they are compared. The paper does
@@ -127,6 +127,8 @@ def _check_text_tower(architecture: Mapping[str, Any]) -> None:
             "image.architecture needs 'model_cfg' with a text_cfg (vocab_size, context_length) and 'tokenizer' with "
             f"the ids start, end and pad below vocab_size, got {architecture!r:.300}"
         )
+    # open_clip finds the end of a caption by its id. With another id in that place, it would read the state of a word,
+    # and every score would be wrong without an error.
     pooling, highest, eos_id = text_cfg.get("pool_type", "argmax"), vocab_size - 1, text_cfg.get("eos_id", 2)
     if pooling == "argmax" and ids["end"] != highest:
         raise ConfigError(

@@ -17,8 +17,7 @@ from reward.metrics.harmoniceval.aggregate import harmonic_weights
 from reward.metrics.harmoniceval.prompt import CRITERIA
 from reward.metrics.harmoniceval.scorer import HarmonicScorer
 from tests.contract import SAMPLES
-from tests.toys.rating_judges import strict_llava
-from tests.toys.toy_judges import RecordingJudge, plain_inputs, plain_pass, spellings
+from tests.toys.toy_judges import RecordingJudge, plain_inputs, plain_pass, spellings, strict_llava
 
 PICTURE = Image.new("RGB", (16, 16), "red")
 TASKS = {"captioning": "caption", "question_answering": "answer", "referring": "expression", "documents": "answer"}
@@ -146,13 +145,6 @@ def test_certain_ratings_and_small_gammas_divide_by_nothing(gamma):
     assert mixed.weights.sum() == pytest.approx(1)
     if gamma < 0.01:
         assert aggregate([[0, 0, 0, 0.1, 0.9], even], gamma).weights.tolist() == [1, 0]
-
-
-def test_the_default_gamma_is_the_paper_s_and_samples_may_come_together():
-    weights = aggregate([[0, 0, 0, 0.5, 0.5], [0.5, 0, 0, 0, 0.5]]).weights
-    assert weights[0] / weights[1] == pytest.approx(16 ** (1 / 3))
-    many = np.random.default_rng(0).random((4, 3, 5))
-    assert aggregate(many).overall == pytest.approx([aggregate(one).overall for one in many], abs=1e-12)
 
 
 @pytest.mark.parametrize(
