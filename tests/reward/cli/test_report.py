@@ -43,14 +43,15 @@ RISE = [(step, step / 50) for step in range(1, 50)]
     [
         (partial(intervals, INTERVALS, "F1 & more", colours={"low": BEST}), (">-0.050<", "F1 &amp;", "--ours")),
         (partial(intervals, INTERVALS, "wins, %", scale=100), ("&lt;a&gt; &amp; $b$", ">50.0<", "--plain")),
-        (partial(curve, {"reward": RISE}), ("reward", "--ours")),
+        (partial(curve, {"reward": RISE}), ("reward", "--ours", "mean of nine")),
+        (partial(curve, dict.fromkeys("abcde", RISE[:3])), (">d<", ">e<", "--bad", ">step<")),
         (partial(histogram, np.array([]), "a$"), ("a$", "% of the captions")),
     ],
 )
 def test_plots_show_their_rows_in_the_colours_of_the_page(draw, shown):
     plot = str(draw())
     ElementTree.fromstring(plot.replace("<svg ", '<svg xmlns:xlink="http://www.w3.org/1999/xlink" ', 1))
-    assert not re.search("#(1b2330|5c6878|2f5bea|8a94a3|b7791f|14804a)", plot)  # light or dark, the page says
+    assert not re.search("#(1b2330|5c6878|2f5bea|8a94a3|b7791f|14804a|c22f3d)", plot)  # light or dark, the page says
     assert [text for text in shown if text not in plot] == []
 
 
