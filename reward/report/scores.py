@@ -13,11 +13,12 @@ from reward.report.plots import histogram
 from reward.report.report import Report
 from reward.report.scored_data import ScoredData
 from reward.report.tables import Table
+from reward.scoring.summary import metric_label
 
 # What differs between errors of a kind: quoted texts, paths, numbers.
 _VARIABLE = re.compile(r"'[^']*'|\"[^\"]*\"|\S*[/\\]\S*|[\d.,]*\d")
 _KINDS = 20  # of errors that are shown
-_PILE = 0.2  # share of the captions from which equal scores are explained
+_PILE = 0.2  # share of the scores from which equal scores are explained
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
@@ -33,9 +34,9 @@ def scores_report(data: ScoredData, *, command: str = "") -> Report:
                 same[name] = reward
     scores = data.scores.drop(columns=[*same])
     notes = [f"{data.rows:,} rows."]
-    if len(scores) != data.rows:
+    if data.columns.are_lists:
         notes = [f"{data.rows:,} rows with {len(scores):,} candidates."]
-    metrics = [f"{metric} (checkpoint: {name or 'a Python object'})" for metric, name in data.checkpoints.items()]
+    metrics = [metric_label(metric, checkpoint) for metric, checkpoint in data.checkpoints.items()]
     if metrics:
         notes.append(f"Scored by {', '.join(metrics)}.")
     notes += [f"{name} is not shown: it is the same as {reward}." for name, reward in same.items()]
@@ -43,13 +44,13 @@ def scores_report(data: ScoredData, *, command: str = "") -> Report:
     for title, rows in (("Best", data.best), ("Worst", data.worst)):
         if len(rows):
             galleries[f"{title}, by {by}"] = _pictures(rows, data)
-    histograms = {name: partial(_histogram, scores[name].dropna(), name) for name in scores}
+    histograms = {name: partial(_histogram, scores[name].dropna(), name, data.columns.unit) for name in scores}
     return Report(
         "report",
         f"Scores of {data.name}",
         command,
         {},
-        [_distributions(scores), *_errors(data)],
+        [_distributions(scores, data.columns.unit), *_errors(data)],
         notes,
         plots=[("Distributions", histograms)],
         galleries=galleries,
@@ -61,7 +62,7 @@ def _warnings(data: ScoredData, pictures: list[Picture]) -> list[str]:
     warnings = []
     unscored = int(data.scores[data.columns.by].isna().sum())
     if unscored:
-        warnings.append(f"{unscored:,} of {len(data.scores):,} captions have no {data.columns.by}")
+        warnings.append(f"{unscored:,} of {len(data.scores):,} {data.columns.unit} have no {data.columns.by}")
     if data.columns.caption is None:
         warnings.append("No column of captions was found: name it with --candidate-column.")
     if data.columns.image is None:
@@ -88,7 +89,7 @@ def _pictures(rows: pd.DataFrame, data: ScoredData) -> list[Picture]:
     return pictures
 
 
-def _histogram(scores: pd.Series, name: str) -> Markup:
+def _histogram(scores: pd.Series, name: str, unit: str) -> Markup:
     """A histogram, and below it what its highest bar is, where that is a pile of equal scores."""
     plot = histogram(scores.to_numpy(), name)
     low, high = scores.min(), scores.max()
@@ -101,17 +102,17 @@ def _histogram(scores: pd.Series, name: str) -> Markup:
     end = ""
     if low < high:
         end = {0: ", the lowest", 1: ", the highest"}.get(piles.index[0], "")
-    share = f"{piles.iloc[0]:,} of {len(scores):,} captions ({100 * piles.iloc[0] / len(scores):.0f} %)"
+    share = f"{piles.iloc[0]:,} of {len(scores):,} {unit} ({100 * piles.iloc[0] / len(scores):.0f} %)"
     return plot + listed([f"The high bar is a pile of equal scores: {share} have {score:.3f}{end}."])
 
 
-def _distributions(scores: pd.DataFrame) -> Table:
+def _distributions(scores: pd.DataFrame, unit: str) -> Table:
     rows = []
     for name, facts in scores.describe(percentiles=_QUANTILES).drop("std").items():
         count, *figures = facts
         rows.append([str(name), f"{int(count):,}", *(f"{figure:.3f}" for figure in figures)])
     quantiles = [f"{100 * quantile:g} %" for quantile in _QUANTILES]
-    return Table("Scores", pd.DataFrame(rows, columns=["", "captions", "mean", "min", *quantiles, "max"]))
+    return Table("Scores", pd.DataFrame(rows, columns=["", unit, "mean", "min", *quantiles, "max"]))
 
 
 def _errors(data: ScoredData) -> list[Table]:
