@@ -134,6 +134,12 @@ class Connection:
         self._judge.count(answered=1)
         return answers
 
+    def post(self, url: str, fields: dict[str, Any], read: Callable[[Any], T], stop: threading.Event) -> T:
+        """What `read` makes of the reply of another endpoint, see `ServerJudge.post`; raises as `ask` does."""
+        result = self._complete(fields, read, stop, url, url)
+        self._judge.count(answered=1)
+        return result
+
     def models(self) -> list[str]:
         """See `ServerJudge.models`."""
         client = self.client.with_options(timeout=min(_LISTING_TIMEOUT, self._judge.timeout))
@@ -175,7 +181,14 @@ class Connection:
             raise NoProbabilities(_NO_PROBABILITIES)
         return answers
 
-    def _complete(self, fields: dict[str, Any], read: Callable[[Any], T], stop: threading.Event, subject: str) -> T:
+    def _complete(
+        self,
+        fields: dict[str, Any],
+        read: Callable[[Any], T],
+        stop: threading.Event,
+        subject: str,
+        url: str = "/chat/completions",
+    ) -> T:
         """What `read` makes of the server's reply; see `ask`.
 
         A question is tried again as often as `retries` says. Where nobody is there, it is tried until `patience` is
@@ -187,7 +200,7 @@ class Connection:
         for attempt in itertools.count():
             if stop.is_set():
                 raise Stopped
-            result = self._try(fields, read)
+            result = self._try(url, fields, read)
             if not isinstance(result, Exception):
                 return result
             odd_replies += isinstance(result, OddProbabilities)
@@ -214,14 +227,14 @@ class Connection:
             raise JudgeError(message)  # nobody is there
         raise Unanswered(message)
 
-    def _try(self, fields: dict[str, Any], read: Callable[[Any], T]) -> T | Exception:
+    def _try(self, url: str, fields: dict[str, Any], read: Callable[[Any], T]) -> T | Exception:
         """What `read` makes of the reply to one request, or why there is none.
 
         The reason is returned, so that what is raised of it does not hold the client's error with request and key.
         """
         try:
             with self._free:
-                reply = self._post(fields)
+                reply = self._post(url, fields)
             if isinstance(reply, str):
                 reply = reply_of_stream(reply)
             answer = read(reply)
@@ -331,7 +344,7 @@ class Connection:
             self._hears_system = as_system is not None and (in_turn or 0) - as_system < _LEAST_LOST
             return self._hears_system
 
-    def _post(self, request: dict[str, Any]) -> Any:
+    def _post(self, url: str, request: dict[str, Any]) -> Any:
         """One request, in the words that the server takes, which are kept from then on.
 
         Newer servers refuse `max_tokens` for `max_completion_tokens`, and some allow fewer alternatives.
@@ -344,7 +357,7 @@ class Connection:
             if "top_logprobs" in body:
                 body["top_logprobs"] = min(body["top_logprobs"], self._most_alternatives)
             try:
-                return self.client.post("/chat/completions", cast_to=object, body=body)
+                return self.client.post(url, cast_to=object, body=body)
             except openai.BadRequestError as error:
                 message = str(error)
                 if "max_tokens" in body and "max_tokens" in message:
