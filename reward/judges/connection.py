@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_CHATS = "/chat/completions"
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0  # seconds between tries: doubled each time, up to the longest
 _LONGEST_WHILE_ABSENT = 15.0  # seconds between tries while nobody is there, who may come back at any time
 _MOST_PATIENCE = 900.0  # seconds: a server may ask for a longer wait than ours, but not for hours
@@ -187,7 +188,7 @@ class Connection:
         read: Callable[[Any], T],
         stop: threading.Event,
         subject: str,
-        url: str = "/chat/completions",
+        url: str = _CHATS,
     ) -> T:
         """What `read` makes of the server's reply; see `ask`.
 
@@ -216,12 +217,13 @@ class Connection:
                 break
             self._report_wait(subject, wait, seconds, reason)
             stop.wait(wait)
-        fate = "lost; give `cache` a file, so that the next run goes on from here"
-        if judge.cache is not None:
-            fate = "kept; run again to go on"
+        fate = ". Answers so far are lost; give `cache` a file, so that the next run goes on from here"
+        if url != _CHATS:  # other answers are not kept
+            fate = ""
+        elif judge.cache is not None:
+            fate = ". Answers so far are kept; run again to go on"
         message = (
-            f"the server of {judge.name!r} at {self.place} did not answer in {attempt + 1} tries, last: "
-            f"{reason}. Answers so far are {fate}"
+            f"the server of {judge.name!r} at {self.place} did not answer in {attempt + 1} tries, last: {reason}{fate}"
         )
         if isinstance(result, openai.APIConnectionError) and not isinstance(result, openai.APITimeoutError):
             raise JudgeError(message)  # nobody is there

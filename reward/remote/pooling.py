@@ -114,7 +114,7 @@ class _Ranking:
 
     query: int | str
     captions: Sequence[str]
-    rows: Sequence[int]
+    rows: list[int]
 
 
 class PooledCrossEncoder(PooledScorer):
@@ -155,7 +155,7 @@ class PooledCrossEncoder(PooledScorer):
         cut: list[bool] = []
         for index, group in enumerate(groups):
             captions = [self._text(candidate) for candidate in group.rows]
-            rows = range(len(cut), len(cut) + len(captions))
+            rows = list(range(len(cut), len(cut) + len(captions)))
             queries: list[Any] = [index]
             if not self.spec.needs_image:
                 queries = [self._text(reference) for reference in group.references]
@@ -178,8 +178,7 @@ class PooledCrossEncoder(PooledScorer):
                 elif isinstance(problem, Refused) and len(rows) > 1:
                     # One of the captions may be at fault: each is sent alone, so that the others have their scores.
                     refused += [
-                        _Ranking(ranking.query, [text], [row])
-                        for text, row in zip(ranking.captions, rows, strict=True)
+                        _Ranking(ranking.query, [text], [row]) for text, row in zip(ranking.captions, rows, strict=True)
                     ]
                 else:
                     errors.update(dict.fromkeys(rows, str(problem)))
@@ -212,9 +211,7 @@ class PooledVlmReward(PooledScorer):
 
     spec = VLMREWARD
 
-    def __init__(
-        self, server: ServerJudge, *, prompt: str = "Describe the image.", max_characters: int = 4000
-    ) -> None:
+    def __init__(self, server: ServerJudge, *, prompt: str = "Describe the image.", max_characters: int = 4000) -> None:
         super().__init__(server, prompt=prompt, max_characters=max_characters)
 
     def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
