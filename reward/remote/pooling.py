@@ -170,18 +170,17 @@ class PooledCrossEncoder(PooledScorer):
                 "/rerank", rankings, lambda ranking: self._fields(ranking, url_of), _read_scores
             )
             refused: list[_Ranking] = []
-            for index, ranking in enumerate(rankings):
+            for index, (ranking, reply) in enumerate(zip(rankings, replies, strict=True)):
                 problem = failures.get(index)
-                rows = ranking.rows
-                if problem is None:
-                    scores[rows] = np.maximum(scores[rows], replies[index])  # of several references the best counts
-                elif isinstance(problem, Refused) and len(rows) > 1:
+                if reply is not None:
+                    # Of several references the best counts.
+                    scores[ranking.rows] = np.maximum(scores[ranking.rows], reply)
+                elif isinstance(problem, Refused) and len(ranking.rows) > 1:
                     # One of the captions may be at fault: each is sent alone, so that the others have their scores.
-                    refused += [
-                        _Ranking(ranking.query, [text], [row]) for text, row in zip(ranking.captions, rows, strict=True)
-                    ]
+                    for text, row in zip(ranking.captions, ranking.rows, strict=True):
+                        refused.append(_Ranking(ranking.query, [text], [row]))
                 else:
-                    errors.update(dict.fromkeys(rows, str(problem)))
+                    errors.update(dict.fromkeys(ranking.rows, str(problem)))
             rankings = refused
         return CandidateScores(scores[:, None], cut, errors)
 
