@@ -40,7 +40,8 @@ class CheckpointCheck:
     """What the files of a checkpoint say, without its weights.
 
     Args:
-        metric: the metric that scores with it; None if nobody says.
+        metric: the metric that is to score with it; None if nobody says.
+        claimed: the metric that its files are made for; None if they do not say.
         files: {path: bytes} of what is fetched, or read from a folder.
         weights: numbers in the files of weights, by their headers; None where these are no safetensors.
         dtype: of most of them.
@@ -50,6 +51,7 @@ class CheckpointCheck:
     """
 
     metric: str | None
+    claimed: str | None
     files: Mapping[str, int]
     weights: int | None
     dtype: str
@@ -105,17 +107,23 @@ def check_checkpoint(text: str) -> CheckpointCheck:
     counts: Counter[str] = Counter()  # of numbers, by type
     tensors: list[str] = []
     for path in weight_files:
-        if path.endswith(".safetensors"):
+        if not path.endswith(".safetensors"):
+            continue
+        try:
             header = _hub_header(source, path, revision) if is_hub else _header(folder / path)
-            tensors += header
-            for kind, count in header.values():
-                counts[kind] += count
+        except CheckpointError:
+            problems.append(f"{path} cannot be read: it is cut off, or no safetensors file")
+            continue
+        tensors += header
+        for kind, count in header.values():
+            counts[kind] += count
     main_kind = max(counts, key=counts.__getitem__, default="")
 
     if spec is not None:
         problems += _problems(spec, folder, source, sizes, weight_files, tensors)
     return CheckpointCheck(
-        metric=spec.name if spec is not None else None,
+        metric=None if spec is None else spec.name,
+        claimed=claimed,
         files={path: sizes[path] for path in paths},
         weights=sum(counts.values()) or None,
         dtype=_DTYPES.get(main_kind, main_kind),
@@ -215,8 +223,12 @@ def _hub_sizes(source: str, revision: str | None) -> Iterator[tuple[str, int]]:
 def _hub_header(source: str, path: str, revision: str | None) -> dict[str, tuple[str, int]]:
     """{tensor: (type, how many numbers)} of a file on the Hub, of which only the first bytes are fetched."""
     from huggingface_hub import HfApi
+    from huggingface_hub.errors import HTTPError, SafetensorsParsingError
 
-    metadata = HfApi().parse_safetensors_file_metadata(source, path, revision=revision)
+    try:
+        metadata = HfApi().parse_safetensors_file_metadata(source, path, revision=revision)
+    except (SafetensorsParsingError, HTTPError, OSError) as error:
+        raise CheckpointError(str(error)) from error
     return {name: (tensor.dtype, tensor.parameter_count) for name, tensor in metadata.tensors.items()}
 
 

@@ -160,8 +160,11 @@ def _show_checks(names: Sequence[str]) -> None:
         memory = f"{checkpoint.weight_bytes / 2**30:.2f} GiB as stored"
         if checkpoint.weights is not None:
             memory += f", {checkpoint.weights:,} numbers, mostly {checkpoint.dtype}"
+        label = checkpoint.metric or "unknown"
+        if checkpoint.claimed not in (None, checkpoint.metric):
+            label += f", though its files are those of {checkpoint.claimed}"
         facts = {
-            "metric": checkpoint.metric or "none of this library says that it reads it",
+            "metric": label,
             "files": f"{len(checkpoint.files)}, {_bytes(sum(checkpoint.files.values()))}",
             "memory": memory,
             "licence": checkpoint.licence,

@@ -282,10 +282,13 @@ class Connection:
         if status == 403:
             raise Unanswered(f"the server refuses {key}, or the question ({reason})")
         if status == 404:
-            raise Unanswered(
-                f"no model {self._judge.model!r} at {self.place} ({reason}); check the model's name, and that "
-                "base_url ends as the server wants it, mostly with /v1"
-            )
+            advice = "check the model's name, and that base_url ends as the server wants it, mostly with /v1"
+            path = problem.request.url.path
+            if not path.endswith(_CHATS):
+                advice = (
+                    f"check the model's name, and that the server has {path} (vLLM: of rerankers and reward models)"
+                )
+            raise Unanswered(f"no model {self._judge.model!r} at {self.place} ({reason}); {advice}")
         if 300 <= status < 400:
             target = printable(problem.response.headers.get("location", "another address"), self._key)
             raise JudgeError(f"the server at {self.place} sends us on to {target}; give that address as base_url")

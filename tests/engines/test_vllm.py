@@ -157,7 +157,9 @@ def save_reward_model(folder, head="score.weight"):
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
     config = json.loads((folder / "config.json").read_text())
     config["architectures"] = ["LlavaForSequenceClassification"]
-    config["text_config"] |= {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
+    one_number = {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
+    config |= one_number  # by this vLLM knows a reranker,
+    config["text_config"] |= one_number  # and by this the size of the head
     (folder / "config.json").write_text(json.dumps(config))
     return folder
 

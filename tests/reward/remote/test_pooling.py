@@ -145,7 +145,10 @@ ENDS = {
     "a wait of hours": (Fault("status", 429, headers={"Retry-After": "7200"}), "wait 7200 s"),
     "no credits": (Fault("status", 402), "used up"),
     "a wrong key": (Fault("status", 401), r"refuses the key in \$OPENAI_API_KEY"),
-    "no such endpoint": (Fault("status", 404, body='{"detail": "Not Found"}'), "no model 'tiny' at .*Not Found"),
+    "no such endpoint": (
+        Fault("status", 404, body='{"detail": "Not Found"}'),
+        "no model 'tiny' .*the server has /v1/rerank",
+    ),
     "down": (Fault("status", 500), "did not answer in 2 tries"),
 }
 
