@@ -18,7 +18,7 @@ from reward.checkpoints.folders import (
     HUB_FILES,
     HUB_WEIGHTS,
     WEIGHT_SUFFIXES,
-    check_source,
+    check_checkpoint,
     hub_folder,
     local_folder,
 )
@@ -60,7 +60,7 @@ class CheckpointCheck:
     problems: tuple[str, ...]
 
 
-def check_checkpoint(text: str) -> CheckpointCheck:
+def inspect_checkpoint(text: str) -> CheckpointCheck:
     """Reads configuration, file list and headers of a checkpoint. No weights are fetched.
 
     Args:
@@ -154,7 +154,7 @@ def _problems(
         yield f'a package is missing: pip install "capreward[{spec.extra}]"'
     if spec.sources is not None:
         try:
-            check_source(folder, metric=spec.name, kind=spec.sources)
+            check_checkpoint(folder, metric=spec.name, kind=spec.sources)
         except CheckpointError as error:
             yield str(error).replace(str(folder), source)
     if not weight_files and spec.sources != "checkpoint":

@@ -149,14 +149,14 @@ def _print_facts(title: str, facts: Mapping[str, str], indent: int) -> None:
 
 def _show_checks(names: Sequence[str]) -> None:
     """What checkpoints are; the command fails if one of them will not load."""
-    from reward.cli.checkpoint_check import check_checkpoint
+    from reward.cli.checkpoint_check import inspect_checkpoint
 
     if not names:
         raise typer.BadParameter("it needs a checkpoint, as in vlmreward=name/model", param_hint="--check")
     has_problems = False
     for name in names:
         with terminal.stdout_kept_clean():
-            checkpoint = check_checkpoint(name)
+            checkpoint = inspect_checkpoint(name)
         memory = f"{checkpoint.weight_bytes / 2**30:.2f} GiB as stored"
         if checkpoint.weights is not None:
             memory += f", {checkpoint.weights:,} numbers, mostly {checkpoint.dtype}"

@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 
 
 def load_parts(
-    source: str | os.PathLike[str],
+    checkpoint: str | os.PathLike[str],
     kind: str,
     *,
     revision: str | None,
     device: torch.device | str | None,
     dtype: torch.dtype | str | None,
     must_see: bool = False,
+    apart: tuple[str, ...] = (),
 ) -> tuple[Any, Any]:
     """A vision-language model and its processor, or a language model and its tokenizer as one.
 
@@ -29,8 +30,10 @@ def load_parts(
     reward model, or adapters that are not merged, it is another model than the one that would answer.
 
     Args:
+        checkpoint: a folder or Hub id.
         kind: what the model is called in messages.
         must_see: whether language models are refused.
+        apart: how the names of weights of another head begin, which is read apart.
 
     Raises:
         CheckpointError: nothing there, no such kind of model, or files that do not fit each other.
@@ -38,16 +41,16 @@ def load_parts(
     """
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, AutoProcessor, AutoTokenizer
 
-    folder = resolve_checkpoint(source, metric=kind, revision=revision)
+    folder = resolve_checkpoint(checkpoint, metric=kind, revision=revision)
     device = usable_device(device)
     if dtype == "auto":
         dtype = None
-    options: dict[str, Any] = {"dtype": parse_dtype(dtype) or "auto", "strict": True}
+    options: dict[str, Any] = {"dtype": parse_dtype(dtype) or "auto", "strict": True, "apart": apart}
     if must_see or not _reads_texts(folder):
         model, processor = load_pretrained(folder, AutoModelForImageTextToText, AutoProcessor, kind, **options)
     else:
         model, tokenizer = load_pretrained(folder, AutoModelForCausalLM, AutoTokenizer, kind, **options)
-        processor = _TextProcessor(tokenizer)
+        processor = TextProcessor(tokenizer)
     return model.to(device), processor
 
 
@@ -62,7 +65,7 @@ def _reads_texts(folder: Any) -> bool:
     return kind in MODEL_FOR_CAUSAL_LM_MAPPING and kind not in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
 
 
-class _TextProcessor:
+class TextProcessor:
     """A tokenizer with the interface of the processor that a judge expects."""
 
     def __init__(self, tokenizer: Any) -> None:

@@ -206,12 +206,23 @@ class PooledVlmReward(PooledScorer):
         server: address, model and patience.
         prompt: what the user says beside the image.
         max_characters: longer captions are cut and flagged.
+        with_image: False for a language model, which reads the same chat without the image.
     """
 
     spec = VLMREWARD
 
-    def __init__(self, server: ServerJudge, *, prompt: str = "Describe the image.", max_characters: int = 4000) -> None:
+    def __init__(
+        self,
+        server: ServerJudge,
+        *,
+        prompt: str = "Describe the image.",
+        max_characters: int = 4000,
+        with_image: bool = True,
+    ) -> None:
         super().__init__(server, prompt=prompt, max_characters=max_characters)
+        if not isinstance(with_image, bool):
+            raise ConfigError(f"with_image must be true or false, got {with_image!r:.80}")
+        self.spec = replace(VLMREWARD, needs_image=with_image)
 
     def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
         chats: list[tuple[int, str]] = []  # the index of the group, and a caption
@@ -224,9 +235,12 @@ class PooledVlmReward(PooledScorer):
 
         def fields(chat: tuple[int, str]) -> dict[str, Any]:
             index, caption = chat
-            image = {"type": "image_url", "image_url": {"url": url_of(index)}}
-            question = {"role": "user", "content": [image, {"type": "text", "text": self.prompt}]}
-            return {"messages": [question, {"role": "assistant", "content": caption}], "use_activation": False}
+            content: Any = self.prompt
+            if self.spec.needs_image:
+                image = {"type": "image_url", "image_url": {"url": url_of(index)}}
+                content = [image, {"type": "text", "text": self.prompt}]
+            messages = [{"role": "user", "content": content}, {"role": "assistant", "content": caption}]
+            return {"messages": messages, "use_activation": False}
 
         # Not below /v1, as it is none of OpenAI's endpoints.
         url = re.sub(r"/v1/?$", "", str(self.server.base_url)) + "/classify"

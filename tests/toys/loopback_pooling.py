@@ -38,8 +38,10 @@ class LoopbackClassifier(LoopbackJudge):
         turns = []
         for message in body["messages"]:
             content = message["content"]
-            parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
-            turns.append({"role": message["role"], "content": [with_image(part) for part in parts]})
+            if hasattr(self.processor, "image_processor"):
+                parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+                content = [with_image(part) for part in parts]
+            turns.append({"role": message["role"], "content": content})
         inputs = self.processor.apply_chat_template(turns, tokenize=True, return_dict=True, return_tensors="pt")
         with self._model_lock, torch.inference_mode():
             numbers = self.model(**inputs).logits[0].tolist()

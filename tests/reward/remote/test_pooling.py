@@ -16,10 +16,9 @@ from tests.toys.loopback_pooling import LoopbackClassifier, LoopbackReranker
 
 CrossEncoder = pytest.importorskip("sentence_transformers", minversion="6").CrossEncoder
 SAMPLES = test_crossencoder.SAMPLES
-KINDS = ("log_odds", "text_classes", "gemma3")
-METRIC = {"log_odds": "crossencoder", "text_classes": "crossencoder", "gemma3": "vlmreward"}
+METRIC = {"log_odds": "crossencoder", "text_classes": "crossencoder", "gemma3": "vlmreward", "llama": "vlmreward"}
 CLOSE = {"rel": 2e-6, "abs": 1e-6}  # of float32, whose last digits depend on the batch
-OPTIONS = {"log_odds": {}, "text_classes": {"query": "references"}, "gemma3": {}}
+OPTIONS = {"log_odds": {}, "text_classes": {"query": "references"}, "gemma3": {}, "llama": {"with_image": False}}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -35,7 +34,8 @@ def folders(tmp_path_factory):
     root = tmp_path_factory.mktemp("models")
     for kind in ("log_odds", "text_classes"):
         test_crossencoder.KINDS[kind](root / kind)
-    test_vlmreward.save("gemma3", root / "gemma3")
+    for kind in ("gemma3", "llama"):
+        test_vlmreward.save(kind, root / kind)
     return root
 
 
@@ -45,13 +45,14 @@ def serving(kind, folder, **options):
     if METRIC[kind] == "crossencoder":
         model, processor, server = CrossEncoder(str(folder / kind), device="cpu"), None, LoopbackReranker
     else:
-        model, processor = test_vlmreward.gemma3()  # the same weights each time
+        make, _ = test_vlmreward.KINDS[kind]
+        model, processor = make()  # the same weights each time
         server = LoopbackClassifier
     with loopback_judge(model, processor, kind=server, **options) as running:
         yield running
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=METRIC)
 def served(request, folders):
     """A kind of model, and its server."""
     with serving(request.param, folders) as server:
