@@ -17,6 +17,7 @@ from reward.checkpoints.folders import (
     CONFIG_FILE,
     HUB_FILES,
     HUB_WEIGHTS,
+    SENTENCE_TRANSFORMERS_CONFIG,
     WEIGHT_SUFFIXES,
     check_checkpoint,
     hub_folder,
@@ -30,7 +31,7 @@ from reward.metrics.checkpoint_metric import metric_of_checkpoint
 from reward.registry import metric_spec
 
 # What is read of a Hub id: all of it is small.
-_READ = ("*config.json", "modules.json", "*.index.json", CARD_FILE)
+_READ = ("*config*.json", "modules.json", "*.index.json", CARD_FILE)
 _INDEX = "model.safetensors.index.json"
 _DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16", "F64": "float64"}
 
@@ -170,6 +171,10 @@ def _problems(
     config = _optional(folder / CONFIG_FILE)
     if spec.sources in ("judge", "model"):
         yield from _problems_of_type(config)
+    architectures = config.get("architectures") or [""]
+    writes = str(architectures[0]).endswith("ForConditionalGeneration")
+    if spec.name == "crossencoder" and writes and SENTENCE_TRANSFORMERS_CONFIG not in sizes:
+        yield "no modules.json of sentence-transformers says how it scores: give a revision that has one"
     heads = [name for name in names if name.startswith(REWARD_HEADS)]
     if spec.name == "vlmreward" and names and not heads:
         yield "no weight begins with score. or v_head.summary.: a model that answers in words is a judge"

@@ -23,6 +23,7 @@ def files(config, tensors=NO_HEAD, **others):
     return {**content, **{name.replace("__", "."): data for name, data in others.items()}}
 
 
+RERANKER = b'{"model_type": "CrossEncoder"}'
 INDEX = json.dumps({"weight_map": {"a": "model-00001-of-00002.safetensors"}}).encode()
 # (files, what is typed before the id, what is printed; nothing fails where it is no reason).
 CHECKS = {
@@ -36,6 +37,8 @@ CHECKS = {
     "a pickle": (files(BERT, None, pytorch_model__bin=b"1"), "crossencoder=", "there is pytorch_model.bin, and not"),
     "a lost shard": (files(BERT, model__safetensors__index__json=INDEX), "", "names model-00001-of-00002.safetensors"),
     "adapters": (files(LLAVA, adapter_config__json=b"{}"), "vqascore=", "it holds adapters: merge them"),
+    "a reranker": (files(LLAVA, config_sentence_transformers__json=RERANKER), "", "metric  crossencoder"),
+    "no modules": (files(LLAVA), "crossencoder=", "no modules.json of sentence-transformers says how it scores"),
     "another type": (files(BERT), "bertscore=", "metric  bertscore, though its files are those of crossencoder"),
     "no weights": ({**files(BERT), "model.safetensors": b"<html>"}, "", "model.safetensors cannot be read"),
     "code": (files({"model_type": "own", "auto_map": {}}), "vqascore=", "does not know its type 'own'"),
