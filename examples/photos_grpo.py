@@ -16,6 +16,7 @@ from pathlib import Path
 
 from datasets import Dataset, Image, load_dataset
 from peft import LoraConfig
+from transformers import AutoProcessor
 from transformers.utils import is_torch_bf16_gpu_available
 from trl import GRPOConfig, GRPOTrainer
 
@@ -26,12 +27,11 @@ from reward.data.images import load_image
 
 LORA = {"r": 16, "lora_alpha": 32, "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj"]}  # not the vision tower
 FILES = {".jsonl": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
-PIXELS_PER_TOKEN = 28 * 28  # of Qwen2.5-VL
 
 
 def main(argv: Sequence[str] | None = None) -> GRPOTrainer:
     options = parse(argv)
-    dataset = read_photos(options.images, options.prompt, options.image_tokens * PIXELS_PER_TOKEN)
+    dataset = read_photos(options.images, options.prompt, options.image_tokens * token_pixels(options.model))
     parts = dataset.train_test_split(test_size=min(200, max(2, len(dataset) // 10)), seed=0)
     reward = MetricReward(options.metric, options.source).load()  # what is wrong shows before the policy is loaded
     policy, processor = load_policy(options.model)
@@ -84,12 +84,12 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """The options; those of a trial are small and name untrained models."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=Path, help="folder of photos, or a .jsonl, .csv or .parquet file")
-    parser.add_argument("--model", default="Qwen/Qwen2.5-VL-3B-Instruct", help="default: %(default)s")
+    parser.add_argument("--model", default="Qwen/Qwen3-VL-4B-Instruct", help="default: %(default)s")
     parser.add_argument("--prompt", default="Describe the image in detail.", help="default: %(default)s")
     parser.add_argument("--metric", default="longclipscore", help="the reward; default: %(default)s")
     parser.add_argument("--source", default="BeichenZhang/LongCLIP-L", help="its checkpoint; default: %(default)s")
     parser.add_argument("--second", default="fleur", help="metric that watches, or none; default: %(default)s")
-    parser.add_argument("--second-source", default="Qwen/Qwen2.5-VL-3B-Instruct", help="default: %(default)s")
+    parser.add_argument("--second-source", default="Qwen/Qwen3-VL-4B-Instruct", help="default: %(default)s")
     parser.add_argument("--steps", type=int, default=300, help="default: %(default)s")
     parser.add_argument("--captions", type=int, default=64, help="captions a step, 8 a photo; default: %(default)s")
     parser.add_argument("--batch", type=int, default=8, help="of them at once in training; default: %(default)s")
@@ -122,6 +122,13 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return options
 
 
+def token_pixels(model: str | Path) -> int:
+    """Pixels of a photo that become one token: 32 x 32 of Qwen3-VL, 28 x 28 of Qwen2-VL, Qwen2.5-VL and by default."""
+    images = AutoProcessor.from_pretrained(model).image_processor
+    side = images.patch_size * images.merge_size if hasattr(images, "merge_size") else 28
+    return side * side
+
+
 def read_photos(source: Path, prompt: str, most_pixels: int) -> Dataset:
     """The rows of a folder or a file with a prompt; each photo is upright and no larger than it may be."""
     if source.is_dir():
@@ -138,7 +145,7 @@ def read_photos(source: Path, prompt: str, most_pixels: int) -> Dataset:
     def shrink(row):
         photo = load_image(row["image"])
         scale = min(1, (most_pixels / (photo.width * photo.height)) ** 0.5)
-        return {"image": photo.resize((max(28, int(photo.width * scale)), max(28, int(photo.height * scale))))}
+        return {"image": photo.resize((max(32, int(photo.width * scale)), max(32, int(photo.height * scale))))}
 
     return rows.map(shrink, features=rows.features)
 

@@ -13,6 +13,7 @@ from transformers import (
     LlavaForConditionalGeneration,
     LlavaProcessor,
     Qwen2_5_VLConfig,
+    Qwen3VLConfig,
     RobertaConfig,
     RobertaModel,
     SiglipConfig,
@@ -139,6 +140,26 @@ def qwen_vl(size):
         vision_config={**vision, "out_hidden_size": text["hidden_size"]},
         tie_word_embeddings=size == "3B",
         **{f"{name}_token_id": token for name, token in marks.items()},
+    )
+
+
+def qwen3_vl(size):
+    """Qwen3-VL of "4B" or "8B"; all its photos' tokens are 32 x 32 pixels."""
+    small = size == "4B"
+    hidden, depth = (2560, 24) if small else (4096, 27)
+    heads = {"num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128}
+    sizes = {"vocab_size": 151_936, "intermediate_size": 9728 if small else 12_288, "num_hidden_layers": 36}
+    rope = {"rope_type": "default", "rope_theta": 5e6, "mrope_section": [24, 20, 20], "mrope_interleaved": True}
+    tower = {"hidden_size": 1024, "intermediate_size": 4096} if small else {}  # of the 8B: the library's defaults
+    return Qwen3VLConfig(
+        text_config={"hidden_size": hidden, **sizes, **heads, "rope_parameters": rope},
+        vision_config={
+            "depth": depth,
+            "out_hidden_size": hidden,
+            "deepstack_visual_indexes": [5, 11, 17] if small else [8, 16, 24],
+            **tower,
+        },
+        tie_word_embeddings=small,
     )
 
 
