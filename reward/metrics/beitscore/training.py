@@ -12,7 +12,7 @@ import torch
 import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
 from torch import nn
 
-from reward.backbones.new_tokenizer import make_tokenizer
+from reward.backbones.language import make_tokenizer
 from reward.data.images import image_key, load_image
 from reward.errors import ConfigError
 from reward.metrics.beitscore import checkpoint

@@ -10,8 +10,7 @@ import torch
 import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
 
 from reward.backbones.clip import ClipTowers
-from reward.backbones.language import pad_rows
-from reward.backbones.new_tokenizer import END, PAD, START, make_tokenizer
+from reward.backbones.language import END, PAD, START, make_tokenizer, pad_rows
 from reward.data.images import image_key, load_image
 from reward.errors import CheckpointError, ConfigError
 from reward.metrics.vela import checkpoint
