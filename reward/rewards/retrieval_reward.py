@@ -109,8 +109,10 @@ class _Retrieval(NetworkScorer):
         if temperature is None:
             scale = getattr(clip.model.clip, "logit_scale", None)
             if scale is None:
-                raise ConfigError(f"this CLIP of {clip.spec.name} does not state its temperature: give temperature=0.01")
-            temperature = 1 / float(scale.exp())
+                raise ConfigError(
+                    f"this CLIP of {clip.spec.name} does not state its temperature: give temperature=0.01"
+                )
+            temperature = 1 / scale.exp().item()
         self.temperature = temperature
         self.shortage: str | None = None  # why the last call has no scores
         self._waits = False  # whether other processes wait for the images of this one
