@@ -92,10 +92,11 @@ def test_a_judge_at_paper_size():
     image = captions_of_one_image(1)[0].image
     questions = [Question(f"Rate this caption from 0 to 9: {caption}", image) for caption in ("a star", "a red star")]
     with gpu.run():
-        assert judge.answer_distribution(questions, list("0123456789")).shape == (2, 10)
+        digits = list("0123456789")
+        judge.generate(questions, max_new_tokens=1, track=digits)
         gpu.reads.clear()  # the first call also compares shared and whole prompts
-        judge.answer_distribution(questions, list("0123456789"))
-        assert sum(gpu.reads.values()) <= 6, gpu.reads
+        judge.generate(questions, max_new_tokens=1, track=digits)
+        assert sum(gpu.reads.values()) <= 9, gpu.reads
         assert len(judge.generate(questions, max_new_tokens=4)) == 2
 
 

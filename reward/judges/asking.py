@@ -1,19 +1,15 @@
-"""How a judge is asked: in threads, equal questions once, and for which metric."""
+"""How a server is asked: in threads, and equal questions once."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
-
-# The metric for which judges are asked, for what they say of their waits; see `asking_for`.
-ASKING_METRIC: ContextVar[str] = ContextVar("metric", default="")
 
 
 class Stopped(Exception):
@@ -73,13 +69,3 @@ def start_thread(work: Callable[[], None]) -> threading.Thread:
     thread = threading.Thread(target=work, name="judge", daemon=True)
     thread.start()
     return thread
-
-
-@contextmanager
-def asking_for(metric: str) -> Iterator[None]:
-    """Names the metric for which judges are asked inside the block."""
-    token = ASKING_METRIC.set(metric)
-    try:
-        yield
-    finally:
-        ASKING_METRIC.reset(token)

@@ -150,7 +150,7 @@ class Judge(Protocol):
     usage: Usage
 
     def answer_distribution(self, questions: Sequence[Question], answers: Sequence[str]) -> np.ndarray:
-        """Probability that each answer is the next token, white space aside.
+        """Probability of each answer where the judge's reply gives one of them, as in `**5**` or "My grade: 5".
 
         "5", " 5" and "\\n5" are one answer, and their probabilities are added, whether the white space is part of the
         token or a token of its own before it (the tokenizers of Llama, and so LLaVA-1.5, write "\u2581" and then "5").
@@ -165,7 +165,7 @@ class Judge(Protocol):
             float64 array (len(questions), len(answers)), in [0, 1].
 
         Raises:
-            JudgeError: no token reads like an answer; or the judge fails.
+            JudgeError: no token reads like an answer; the judge fails; or with `failures`, replies without an answer.
         """
         ...
 
@@ -263,21 +263,13 @@ def weigh_answers(
 ) -> tuple[np.ndarray, dict[int, str]]:
     """The probability of each word where a judge's replies give their answers.
 
-    The judges here find the answer in what is written, see `reward.judges.replies`. One that has no method `weigh` is
-    taken at its word: `answer_distribution`.
-
     Returns:
         float64 array (len(questions), len(words)), NaN where the failures, {index: reason}, say why.
 
     Raises:
         JudgeError: the judge itself fails.
     """
-    # Judges of users have the methods of `Judge` alone.
-    weigh = getattr(judge, "weigh", None)
-    if weigh is not None:
-        table, failures = ask(weigh, questions, words=words)
-    else:
-        table, failures = ask(judge.answer_distribution, questions, answers=words)
+    table, failures = ask(judge.answer_distribution, questions, answers=words)
     judge.usage.by_probabilities += len(questions) - len(failures)
     return table, failures
 

@@ -6,11 +6,9 @@ import base64
 import hashlib
 import json
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import BytesIO
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +17,7 @@ from reward.data.images import load_image
 from reward.errors import JudgeError
 from reward.http_client import GarbledReply, UnusableReply
 from reward.judges.base import Answer, Question
+from reward.judges.replies import spelled_letters
 
 if TYPE_CHECKING:
     from reward.data.samples import ImageLike
@@ -272,13 +271,13 @@ def _added_up(pairs: Sequence[tuple[str, float]]) -> dict[str, float]:
     return logprobs
 
 
-def _spellings(positions: Sequence[dict[str, Any]]) -> list[bytes]:
-    """The bytes of each token, as the server tells them where it tells them of all."""
+def _spellings(positions: Sequence[dict[str, Any]]) -> list[str]:
+    """The text of each token, by its bytes where the server tells them of all."""
     # Texts of tokens hold "\\xc3" or a sign for half a character; the bytes are exact.
     codes: list[Any] = [position.get("bytes") for position in positions]
     if None in codes:
-        return [position["token"].encode() for position in positions]
-    return [bytes(code) for code in codes]
+        return [position["token"] for position in positions]
+    return [bytes(code).decode(errors="ignore") for code in codes]
 
 
 def _is_one_hot(logprobs: Mapping[str, float]) -> bool:
@@ -287,42 +286,24 @@ def _is_one_hot(logprobs: Mapping[str, float]) -> bool:
     return len(logprobs) > 1 and len(possible) == 1
 
 
-def _aligned(answer: Answer, spellings: Sequence[bytes]) -> Answer:
+def _aligned(answer: Answer, spellings: Sequence[str]) -> Answer:
     """An answer with the tokens that spell its text; those of reasoning, which some servers list first, are left out.
-
-    White space and chat markers do not count. After the first character that is not ASCII nothing is compared, because
-    a token may hold a part of such a character.
 
     Raises:
         UnusableReply: the tokens spell another text.
     """
-    text = _compact(answer.text)
-    spelled = _compact(b"".join(spellings).decode(errors="replace"))
-    if _agree(text, spelled):
+    text = spelled_letters(answer.text)
+    if not text or spelled_letters("".join(spellings)) == text:
         return answer
     # Reasoning stands before the answer, so the answer's tokens are looked for from the end.
     for start in range(len(spellings) - 1, 0, -1):
-        rest = _compact(b"".join(spellings[start:]).decode(errors="replace"))
+        rest = spelled_letters("".join(spellings[start:]))
         if rest == text:
             return replace(answer, tokens=answer.tokens[start:], logprobs=answer.logprobs[start:])
         if len(rest) > len(text):
             break
-    raise UnusableReply(f"the tokens of the server's reply spell {spelled!r:.40}, but its text is {text!r:.40}")
-
-
-def _agree(text: str, spelled: str) -> bool:
-    """Whether two texts are equal up to the first character that is not ASCII."""
-    for one, other in zip_longest(text, spelled, fillvalue=""):
-        if not f"{one}{other}".isascii():
-            return True
-        if one != other:
-            return False
-    return True
-
-
-def _compact(text: str) -> str:
-    """A text without white space, the marks that tokenizers use for it, and chat markers such as `<|im_end|>`."""
-    return re.sub(r"<[|\uff5c/\w][^<>\s]*>|[\s\u2581\u0120\u010a]", "", text)
+    spelled = "".join(spellings)
+    raise UnusableReply(f"the tokens of the server's reply spell {spelled!r:.40}, but its text is {answer.text!r:.40}")
 
 
 def read_bill(reply: dict[str, Any]) -> tuple[int, int]:

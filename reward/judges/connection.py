@@ -1,20 +1,23 @@
-"""Questions to a server: each is asked until it is answered or refused, or the server is down."""
+"""A server of models that answer: each question is asked until it is answered or refused, or the server is down."""
 
 from __future__ import annotations
 
 import itertools
 import logging
+import os
 import re
 import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 from uuid import uuid4
 
 import openai
 
 from reward.errors import ImageError, JudgeError
-from reward.http_client import GarbledReply, UnusableReply, backoff
+from reward.http_client import GarbledReply, UnusableReply, backoff, printable, retry_after, whole_reply
 from reward.judges.asking import Stopped
 from reward.judges.base import PROBABILITIES, TEXT, Answer, NoProbabilities, Question
 from reward.judges.chat import (
@@ -29,7 +32,6 @@ from reward.judges.chat import (
     read_reply,
     reply_of_stream,
 )
-from reward.judges.endpoint import Endpoint, is_absent, requested_wait
 
 if TYPE_CHECKING:
     from reward.judges.server import ServerJudge
@@ -38,11 +40,14 @@ logger = logging.getLogger(__name__)
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0  # seconds between tries: doubled each time, up to the longest
 _LONGEST_WHILE_ABSENT = 15.0  # seconds between tries while nobody is there, who may come back at any time
+_MOST_PATIENCE = 900.0  # seconds: a server may ask for a longer wait than ours, but not for hours
 _QUIET_WAIT = 10.0  # seconds: a longer wait is a warning
+_LISTING_TIMEOUT = 15.0  # seconds until a server that does not even list its models counts as absent
 _URLS_KEPT = 16
+_FEW_ALTERNATIVES = 5  # what a server that allows fewer than we want allows at least
+_TRIES_OF_PROBABILITIES = 3  # of a reply whose log probabilities cannot be used
 _PROBE = "This is a test. " * 25  # each word is at least one token
 _LEAST_LOST = 75  # tokens: more than the system message that some templates make up where none is given
-_TRIES_OF_PROBABILITIES = 3  # of a reply whose log probabilities cannot be used
 _NO_PROBABILITIES = (
     "the server gave no log probabilities; start it with them (vLLM: --max-logprobs 20), or use a server and a model "
     "that have them (transformers serve has none)"
@@ -50,32 +55,64 @@ _NO_PROBABILITIES = (
 T = TypeVar("T")
 
 
+class _Client(openai.DefaultHttpxClient):
+    """The OpenAI client's own connection; a reply that is too large once unpacked, or never ends, is given up."""
+
+    seconds = 60.0
+
+    def send(self, request: Any, *, stream: bool = False, **options: Any) -> Any:
+        """Sends a request and reads the whole reply: the client's own time limit is for each part of one."""
+        return whole_reply(super().send(request, stream=True, **options), self.seconds)
+
+
 class Connection:
-    """Asks a server, in any number of threads.
+    """A server that is asked in any number of threads, with the key that only this object holds.
 
     Args:
         judge: has the settings; is told of questions that are answered, of their price, and how answers are read.
+
+    Attributes:
+        client: of the package openai.
+        address: where requests go.
+        place: the address for messages.
     """
 
     def __init__(self, judge: ServerJudge) -> None:
         self._judge = judge
-        self.endpoint = Endpoint(judge)
+        self._key = os.environ.get(judge.key_name) or None
+        host = urlsplit(judge.base_url or os.environ.get("OPENAI_BASE_URL") or "").hostname or ""
+        is_here = host in ("localhost", "::1") or host.startswith("127.")
+        # A redirect would send the question and its picture to another host, and no proxy can reach our own machine.
+        client = _Client(follow_redirects=False, trust_env=not is_here)
+        client.seconds = judge.timeout
+        self.client = openai.OpenAI(
+            api_key=self._key or "none",  # the client requires one, even for a server without keys
+            base_url=judge.base_url,
+            timeout=judge.timeout,
+            max_retries=0,  # our retries also cover garbled replies, and end when the server is down
+            http_client=client,
+        )
+        self.address = str(self.client.base_url)
+        # The address may come from the environment, with a user and a password.
+        parts = urlsplit(self.address)
+        self.place = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
+        self._proxy = None if is_here else _proxy_for(self.address)
         self._free = threading.BoundedSemaphore(judge.concurrency)
         self._urls: dict[str | None, str] = {}
+        self._length_field = "max_tokens"
+        self._most_alternatives = 1_000  # until the server says that it allows fewer
         self._probing = threading.Lock()
         self._hears_system: bool | None = None
         if judge.base_url is None:  # OpenAI's own does
             self._hears_system = True
-        self._other_models: set[str] = set()  # that answered
         self._quiet_until = 0.0  # on the clock of `time.monotonic`: waits before are no warnings
 
-    def ask(self, request: ChatRequest, stop: threading.Event, metric: str = "") -> list[Answer]:
+    def ask(self, request: ChatRequest, stop: threading.Event) -> list[Answer]:
         """The answers in the choices of the server's reply.
 
         Args:
             request: what is asked.
             stop: ends the waiting between tries.
-            metric: that asks, for what is said of waits.
 
         Raises:
             Refused: this question will not be answered.
@@ -86,8 +123,6 @@ class Connection:
         """
         question = request.question
         subject = f"{question.text[:60]!r}..."
-        if metric:
-            subject = f"{metric}: {subject}"
         with_system = question.system is None or self._takes_system(stop, subject)
         messages = chat_messages(question, self._url(question, request.image_key), with_system=with_system)
         fields = {**request.fields, "messages": messages}
@@ -98,6 +133,28 @@ class Connection:
         answers = self._complete(fields, lambda reply: self._read(reply, request), stop, subject)
         self._judge.count(answered=1)
         return answers
+
+    def models(self) -> list[str]:
+        """See `ServerJudge.models`."""
+        client = self.client.with_options(timeout=min(_LISTING_TIMEOUT, self._judge.timeout))
+        try:
+            reply: Any = client.get("/models", cast_to=object)
+            return [str(model["id"]) for model in reply["data"]]
+        except openai.APIConnectionError as error:
+            advice = "start it, or check the address, which mostly ends in /v1"
+            problem = f"no server can be asked at {self.place}: {self._reason(error)}; {advice}"
+        except openai.APIStatusError as error:
+            problem = ""
+            if error.status_code in (401, 403):
+                problem = f"the server refuses the key in ${self._judge.key_name} ({self._reason(error)})"
+            if error.status_code == 503:  # llama.cpp's while it loads the model
+                problem = f"the server at {self.place} is not ready ({self._reason(error)}); run again when it is"
+        except (openai.APIError, UnusableReply, LookupError, TypeError, ValueError):  # a page, not a list
+            problem = ""
+        # Outside of `except`: the client's error, which holds the key, must not be chained.
+        if problem:
+            raise JudgeError(problem)
+        return []
 
     def _read(self, reply: Any, request: ChatRequest) -> list[Answer]:
         """The answers in a reply, in the way of reading that the first replies have settled."""
@@ -135,7 +192,7 @@ class Connection:
                 return result
             odd_replies += isinstance(result, OddProbabilities)
             self._check_hope(result, odd_replies)
-            reason = self.endpoint.reason(result)
+            reason = self._reason(result)
             longest = _LONGEST_WHILE_ABSENT if is_absent(result) else _LONGEST_WAIT
             wait = max(requested_wait(result), backoff(attempt, first=_FIRST_WAIT, longest=longest))
             seconds = time.monotonic() - began
@@ -150,7 +207,7 @@ class Connection:
         if judge.cache is not None:
             fate = "kept; run again to go on"
         message = (
-            f"the server of {judge.name!r} at {self.endpoint.place} did not answer in {attempt + 1} tries, last: "
+            f"the server of {judge.name!r} at {self.place} did not answer in {attempt + 1} tries, last: "
             f"{reason}. Answers so far are {fate}"
         )
         if isinstance(result, openai.APIConnectionError) and not isinstance(result, openai.APITimeoutError):
@@ -164,7 +221,7 @@ class Connection:
         """
         try:
             with self._free:
-                reply = self.endpoint.post(fields)
+                reply = self._post(fields)
             if isinstance(reply, str):
                 reply = reply_of_stream(reply)
             answer = read(reply)
@@ -175,21 +232,56 @@ class Connection:
                 return error.__cause__
             return error
         self._judge.count(bill=read_bill(reply))
-        self._compare_names(reply.get("model"))
         return answer
 
     def _check_hope(self, problem: Exception, odd_replies: int) -> None:
-        """Raises if another try is of no use; `odd_replies` to this question had no probabilities that can be used."""
-        reason = self.endpoint.reason(problem)
-        is_last = odd_replies >= _TRIES_OF_PROBABILITIES
+        """Raises if another try is of no use: JudgeError where all questions will be refused, Refused where this one
+        will be, Unanswered where it may be either.
+
+        Args:
+            problem: of the last try.
+            odd_replies: replies to this question whose probabilities could not be used.
+        """
+        reason = self._reason(problem)
+        if isinstance(problem, openai.APIStatusError):
+            self._check_status(problem, reason)
         if isinstance(problem, MissingProbabilities):
+            is_last = odd_replies >= _TRIES_OF_PROBABILITIES
             if is_last and self._judge.settle(TEXT) == TEXT:
                 raise NoProbabilities(_NO_PROBABILITIES)
         elif isinstance(problem, OddProbabilities):
-            is_last = is_last or odd_replies > self._judge.retries
-        if isinstance(problem, UnusableReply) and (is_last or not isinstance(problem, OddProbabilities)):
+            is_last = odd_replies >= _TRIES_OF_PROBABILITIES or odd_replies > self._judge.retries
+        else:
+            is_last = isinstance(problem, UnusableReply)
+        if is_last:
             raise Refused(reason)
-        self.endpoint.check_hope(problem)
+
+    def _check_status(self, problem: openai.APIStatusError, reason: str) -> None:
+        """Raises what a status says of other tries, see `_check_hope`."""
+        status = problem.status_code
+        key = f"the key in ${self._judge.key_name}"
+        if status == 401:
+            raise JudgeError(f"the server refuses {key} ({reason})")
+        if status == 402 or problem.code == "insufficient_quota":
+            raise JudgeError(f"the account of {key} is used up ({reason})")
+        if status == 403:
+            raise Unanswered(f"the server refuses {key}, or the question ({reason})")
+        if status == 404:
+            raise Unanswered(
+                f"no model {self._judge.model!r} at {self.place} ({reason}); check the model's name, and that "
+                "base_url ends as the server wants it, mostly with /v1"
+            )
+        if 300 <= status < 400:
+            target = printable(problem.response.headers.get("location", "another address"), self._key)
+            raise JudgeError(f"the server at {self.place} sends us on to {target}; give that address as base_url")
+        if status < 500 and status not in (408, 409, 429):
+            advice = ""
+            if "temperature" in reason:
+                advice = '; say how it is to sample, as in extra_body={"temperature": 1}'
+            raise Refused(f"the server refuses the question ({reason}){advice}")
+        wait = requested_wait(problem)
+        if wait > _MOST_PATIENCE:
+            raise JudgeError(f"the server wants us to wait {wait:.0f} s ({reason}); run again then")
 
     def _report_wait(self, subject: str, wait: float, seconds: float, reason: str) -> None:
         """Logs a wait: as a warning where it is long, but once where many questions wait for one server."""
@@ -202,7 +294,7 @@ class Connection:
         if self._judge.patience:
             patience = f", and up to {self._judge.patience:.0f} s while nobody answers"
         message = "%s: waiting %.0f s to ask %s at %s again (%.0f s so far%s): %s"
-        logger.log(level, message, subject, wait, self._judge.model, self.endpoint.place, seconds, patience, reason)
+        logger.log(level, message, subject, wait, self._judge.model, self.place, seconds, patience, reason)
 
     def _url(self, question: Question, image_key: str | None) -> str | None:
         """The question's image as text; those of the last images are kept for other questions about them."""
@@ -239,21 +331,69 @@ class Connection:
             self._hears_system = as_system is not None and (in_turn or 0) - as_system < _LEAST_LOST
             return self._hears_system
 
-    def _compare_names(self, name: Any) -> None:
-        """Warns of each other model that answers, once.
+    def _post(self, request: dict[str, Any]) -> Any:
+        """One request, in the words that the server takes, which are kept from then on.
 
-        Names of one model differ at most in case, in folders before it, or in a date or version. One that is longer in
-        other ways is of a quantised or a smaller model.
+        Newer servers refuse `max_tokens` for `max_completion_tokens`, and some allow fewer alternatives.
         """
-        name = self.endpoint.without_key(str(name or ""))
-        short, long = sorted((self._judge.model.casefold(), name.casefold()), key=len)
-        dated = re.fullmatch(re.escape(short) + r"(:latest|-latest|[-@]\d{3,4}(-?\d\d-?\d\d)?)", long)
-        is_same = short == long or long.endswith(f"/{short}") or dated is not None
-        if not name or is_same or name in self._other_models:
-            return
-        self._other_models.add(name)
-        logger.warning(
-            "%r was asked for, and %r answers, by its own word: check that it is the model you mean",
-            self._judge.model,
-            name,
-        )
+        # Each refusal takes one thing away that was asked for, so this ends.
+        while True:
+            body = {"model": self._judge.model, **request, **self._judge.extra_body}
+            if "max_tokens" in body:
+                body[self._length_field] = body.pop("max_tokens")
+            if "top_logprobs" in body:
+                body["top_logprobs"] = min(body["top_logprobs"], self._most_alternatives)
+            try:
+                return self.client.post("/chat/completions", cast_to=object, body=body)
+            except openai.BadRequestError as error:
+                message = str(error)
+                if "max_tokens" in body and "max_tokens" in message:
+                    self._length_field = "max_completion_tokens"
+                elif "logprobs" in message and body.get("top_logprobs", 0) > _FEW_ALTERNATIVES:
+                    numbers = [int(number) for number in re.findall(r"\b\d{1,2}\b", message)]
+                    allowed = [number for number in numbers if 1 < number < body["top_logprobs"]]
+                    self._most_alternatives = max(allowed, default=_FEW_ALTERNATIVES)
+                else:
+                    raise
+
+    def _reason(self, problem: Exception) -> str:
+        """What went wrong, in one line and without the key, which some servers repeat in their messages."""
+        text = str(problem)
+        if isinstance(problem, openai.APITimeoutError):
+            text = f"no answer within {self._judge.timeout:g} s"
+        elif isinstance(problem, openai.APIConnectionError):
+            text = f"no connection ({problem.__cause__ or problem})"
+        elif isinstance(problem, openai.APIStatusError):
+            # where FastAPI's servers say why, which the client leaves out of its message
+            detail = problem.body.get("detail") if isinstance(problem.body, dict) else None
+            if detail and str(detail) not in text:
+                text += f" - {detail}"
+        elif not isinstance(problem, openai.APIError | GarbledReply | UnusableReply):
+            text = f"the reply is cut off ({problem})"
+        if self._proxy is not None and not isinstance(problem, UnusableReply):
+            text += f", by the proxy {self._proxy}"
+        return printable(text, self._key)
+
+
+def requested_wait(problem: Exception) -> float:
+    """Seconds for which the server asks us to wait."""
+    if isinstance(problem, openai.APIStatusError):
+        return retry_after(problem.response.headers)
+    return 0.0
+
+
+def is_absent(problem: Exception) -> bool:
+    """Whether nobody is there, or only a gateway, as while a server restarts."""
+    if isinstance(problem, openai.APIStatusError):
+        return problem.status_code in (502, 503, 504)
+    return isinstance(problem, openai.APIConnectionError) and not isinstance(problem, openai.APITimeoutError)
+
+
+def _proxy_for(address: str) -> str | None:
+    """The proxy of the environment that requests to an address take, without its user and password."""
+    url = urlsplit(address)
+    if proxy_bypass(url.hostname or ""):
+        return None
+    proxies = getproxies()
+    proxy = proxies.get(url.scheme) or proxies.get("all")
+    return None if proxy is None else proxy.rpartition("@")[2]

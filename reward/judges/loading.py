@@ -21,7 +21,6 @@ def load_parts(
     revision: str | None,
     device: torch.device | str | None,
     dtype: torch.dtype | str | None,
-    trust_remote_code: bool = False,
     must_see: bool = False,
 ) -> tuple[Any, Any]:
     """A vision-language model and its processor, or a language model and its tokenizer as one.
@@ -31,7 +30,6 @@ def load_parts(
 
     Args:
         kind: what the model is called in messages.
-        trust_remote_code: whether Python code in the folder may run.
         must_see: whether language models are refused.
 
     Raises:
@@ -44,12 +42,8 @@ def load_parts(
     device = usable_device(device)
     if dtype == "auto":
         dtype = None
-    options: dict[str, Any] = {
-        "dtype": parse_dtype(dtype) or "auto",
-        "trust_remote_code": trust_remote_code,
-        "strict": True,
-    }
-    if must_see or not _reads_texts(folder, trust_remote_code):
+    options: dict[str, Any] = {"dtype": parse_dtype(dtype) or "auto", "strict": True}
+    if must_see or not _reads_texts(folder):
         model, processor = load_pretrained(folder, AutoModelForImageTextToText, AutoProcessor, kind, **options)
     else:
         model, tokenizer = load_pretrained(folder, AutoModelForCausalLM, AutoTokenizer, kind, **options)
@@ -57,12 +51,12 @@ def load_parts(
     return model.to(device), processor
 
 
-def _reads_texts(folder: Any, trust_remote_code: bool) -> bool:
+def _reads_texts(folder: Any) -> bool:
     """Whether a folder holds a language model without eyes."""
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, AutoConfig
 
     try:
-        kind = type(AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code))
+        kind = type(AutoConfig.from_pretrained(folder, trust_remote_code=False))
     except Exception:  # whatever it is, loading says what is wrong
         return False
     return kind in MODEL_FOR_CAUSAL_LM_MAPPING and kind not in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING

@@ -14,7 +14,7 @@ import torch
 from reward.checkpoints.fingerprint_objects import fingerprint_object
 from reward.checkpoints.folders import unsharded_loading
 from reward.errors import JudgeError
-from reward.judges.base import Answer, Question, Usage, answered, check_asked, image_keys, table_of
+from reward.judges.base import Answer, Question, Usage, answered, check_asked, image_keys
 from reward.judges.loading import load_parts
 from reward.judges.prefixes import PromptReader, State
 from reward.judges.prompts import Prompt, PromptWriter
@@ -54,9 +54,8 @@ class LocalJudge:
     Example:
         >>> from importlib.resources import files
         >>> judge = LocalJudge.from_pretrained(files("reward") / "assets" / "captioner", device="cpu")
-        >>> question = Question("Is this caption right? Answer 1 for yes, 0 for no.\\nCaption: A red star.")
-        >>> judge.answer_distribution([question], ["0", "1"]).shape
-        (1, 2)
+        >>> len(judge.generate([Question("Describe it.")], max_new_tokens=4, top_logprobs=1)[0].tokens) <= 4
+        True
     """
 
     def __init__(
@@ -86,9 +85,8 @@ class LocalJudge:
         dtype: torch.dtype | str | None = None,
         batch_size: int = 16,
         max_thinking: int = 1024,
-        trust_remote_code: bool = False,
     ) -> LocalJudge:
-        """Loads model and processor.
+        """Loads model and processor. One with code of its own is loaded with transformers, and given to the class.
 
         Args:
             source: folder or Hub id of a model tuned for chat that `AutoModelForImageTextToText` knows, or
@@ -97,17 +95,13 @@ class LocalJudge:
             device: the GPU if there is one, by default.
             dtype: such as `"bfloat16"`; by default what the checkpoint is stored in.
             batch_size, max_thinking: see the class.
-            trust_remote_code: whether Python code that lies in the folder may run. No command does this. Files of the
-                Hub are fetched without code: for a model that brings its own, download it and give the folder.
 
         Raises:
-            CheckpointError: nothing there, no such kind of model, code that may not run, or weights that do not fill
+            CheckpointError: nothing there, no such kind of model, one with code of its own, or weights that do not fill
                 the network.
             JudgeError: see the class.
         """
-        model, processor = load_parts(
-            source, "judge", revision=revision, device=device, dtype=dtype, trust_remote_code=trust_remote_code
-        )
+        model, processor = load_parts(source, "judge", revision=revision, device=device, dtype=dtype)
         return cls(model, processor, batch_size=batch_size, max_thinking=max_thinking, name=os.fspath(source))
 
     def __reduce__(self) -> Any:
@@ -133,25 +127,15 @@ class LocalJudge:
         left out.
 
         Raises:
-            JudgeError: no token reads like an answer, or some questions have unreadable images or are too long.
+            JudgeError: no token reads like an answer; or with `failures`, replies without an answer, and questions
+                with unreadable images or too many tokens.
         """
         check_asked(questions, answers)
         ids = self.writer.answer_ids(answers)
-        results, failures = self._ask(questions, lambda state, prompts: self._answer_masses(state, ids))
-        return table_of([failures.get(row, masses) for row, masses in enumerate(results)], len(answers))
-
-    def weigh(self, questions: Sequence[Question], words: Sequence[str]) -> np.ndarray:
-        """Probabilities (N, len(words)) where the replies give their answers, see `weigh_answers`.
-
-        Raises:
-            JudgeError: as for `answer_distribution`, and with `failures`, replies without an answer.
-        """
-        check_asked(questions, words)
-        ids = self.writer.answer_ids(words)
-        spellings = [*words, *map(str.lower, words), *map(str.upper, words)]
+        spellings = [*answers, *map(str.lower, answers), *map(str.upper, answers)]
         tracked = {text: self.writer.answer_ids([text])[0] for text in spellings if self.writer.has_token(text)}
 
-        # Beside each reply stand the probabilities of the words as its first token, from the whole vocabulary.
+        # Beside each reply stand the probabilities of the answers as its first token, from the whole vocabulary.
         def use(state: State, prompts: list[Prompt]) -> list[tuple[np.ndarray, Answer] | str]:
             masses = self._answer_masses(state, ids)
             replies = self._write(
@@ -168,7 +152,7 @@ class LocalJudge:
         for row, result in enumerate(results):
             if result is not None:
                 first[row], replies[row] = result
-        return weighed(replies, failures, words, first)
+        return weighed(replies, failures, answers, first)
 
     def generate(
         self,

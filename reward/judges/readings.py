@@ -17,7 +17,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
-from reward.judges.verdicts import own_words
+from reward.data.written_captions import blank, blank_reasoning
 
 _LABEL_REACH = 80  # characters that are searched for a label before an answer
 _THOUSANDS = re.compile(r"[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?")
@@ -116,6 +116,18 @@ def answer_in(text: str, words: Sequence[str]) -> Reading | None:
     if reading.value not in by_value:
         return replace(reading, problem=f"the grade must be one of {listed}, got {reading.value:g}")
     return replace(reading, text=by_value[reading.value])
+
+
+def own_words(text: str) -> str:
+    """An answer with blanks in place of reasoning and of quoted lines (`> `), which say nothing by the judge itself.
+
+    All else keeps its place.
+
+    Example:
+        >>> own_words("> Score: 1.0\\n0.2").strip()
+        '0.2'
+    """
+    return re.sub(r"^[ \t]*>.*$", lambda line: blank(line[0]), blank_reasoning(text), flags=re.MULTILINE)
 
 
 def plain_digits(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -13,15 +12,13 @@ from reward.data.written_captions import is_reasoning_open
 from reward.judges.base import NO_PROBABILITIES, Answer, answer_mass, table_of, token_text
 from reward.judges.readings import answer_in, excerpt, find_answer, plain_digits
 
-logger = logging.getLogger(__name__)
-
 ANSWER_LENGTH = 32  # tokens: an answer, with a few words before it
 _CUT = f" (cut after {ANSWER_LENGTH} tokens: have the prompt ask for the answer alone)"
 _CUT_THOUGHT = (
     f"the judge thought for {ANSWER_LENGTH} tokens without an answer: turn thinking off, as with "
     'extra_body={"chat_template_kwargs": {"enable_thinking": false}}'
 )
-# White space that was not followed, relative to the answers: a warning above the first, an error above the second.
+# White space that was not followed: more than this, and more than this share of the answers, is an error.
 _SOME, _MUCH = 0.01, 0.1
 # Chat markers, and bytes that are no text alone.
 _MARKER = re.compile(r"<[|\uff5c/]?[^<>\s]*>|\[/?[A-Z_]+\]|\u25c1[^\s]*\u25b7|(?:\\x[0-9A-Fa-f]{2})+|\ufffd")
@@ -50,7 +47,7 @@ def weigh_reply(answer: Answer, words: Sequence[str], first: list[float] | str |
         return _CUT_THOUGHT
     reading = answer_in(answer.text, words)
     if first is None:
-        first, _ = first_masses(answer, words)
+        first = first_masses(answer, words)
     # One token that is no answer, such as "Sure": what was likely in its stead is still what the judge thinks.
     if reading is None and len([token for token in answer.tokens if _MARKER.sub("", token_text(token))]) == 1:
         return first
@@ -106,33 +103,6 @@ def weighed(
     return table_of(results, len(words))
 
 
-def first_tokens(replies: Sequence[Answer | None], failures: Mapping[int, str], answers: Sequence[str]) -> np.ndarray:
-    """The probabilities (N, len(answers)) of `first_masses`; `replies` and `failures` as in `weighed`.
-
-    Raises:
-        JudgeError: with `failures`, replies with much white space that was not followed among them.
-    """
-    results: list[list[float] | str] = []
-    uncertain = []
-    for row, reply in enumerate(replies):
-        if reply is None:
-            results.append(failures[row])
-            continue
-        masses, unknown = first_masses(reply, answers)
-        results.append(masses)
-        if not isinstance(masses, str) and unknown > _SOME * sum(masses):
-            uncertain.append(unknown)
-    if uncertain:
-        logger.warning(
-            "%d of %d distributions leave out what follows white space that the server did not write, which had a "
-            "probability of up to %.2g.",
-            len(uncertain),
-            len(replies),
-            max(uncertain),
-        )
-    return table_of(results, len(answers))
-
-
 def lone_answer(answer: Answer, words: Sequence[str]) -> str | None:
     """Says that no alternatives are listed of the token that gives the answer, one of some words."""
     word = find_answer(answer.text, words)
@@ -144,19 +114,17 @@ def lone_answer(answer: Answer, words: Sequence[str]) -> str | None:
     return f"the server lists no alternatives of the answer {word.text!r}"
 
 
-def first_masses(answer: Answer, answers: Sequence[str]) -> tuple[list[float] | str, float]:
+def first_masses(answer: Answer, answers: Sequence[str]) -> list[float] | str:
     """Probability of each answer as the first of the tokens written that is not white space.
 
     Where a token of white space was written, its probability times that of the answers after it is added.
 
     Returns:
-        Probabilities of the answers, or why they cannot be used: too much white space was not followed; and that of
-        white space that was not written, after which they are unknown.
+        Probabilities of the answers, or why they cannot be used: too much white space was not followed.
 
     Example:
         >>> answer = Answer("4", ("", "4"), ({"": math.log(0.9), "5": math.log(0.1)}, {"4": math.log(0.5)}))
-        >>> masses, unknown = first_masses(answer, ["4", "5"])
-        >>> [round(mass, 4) for mass in masses]
+        >>> [round(mass, 4) for mass in first_masses(answer, ["4", "5"])]
         [0.45, 0.1]
     """
     # Each position has the probabilities of what follows the white space that was written before it.
@@ -177,12 +145,16 @@ def first_masses(answer: Answer, answers: Sequence[str]) -> tuple[list[float] | 
             break
     total = sum(masses)
     if unknown <= max(_MUCH * total, _SOME):
-        return masses, unknown
-    reason = (
+        return masses
+    return (
         f"the server gave white space a probability of {unknown:.2g} and did not go on from it, and gave the "
         f"answers {total:.2g} in all; a model on this machine goes on from all white space"
     )
-    return reason, unknown
+
+
+def spelled_letters(text: str) -> str:
+    """The plain letters and digits of a text without chat markers and bytes, by which tokens and texts are compared."""
+    return _letters(_MARKER.sub("", text))
 
 
 def token_index(answer: Answer, start: int) -> int | None:
@@ -192,11 +164,11 @@ def token_index(answer: Answer, start: int) -> int | None:
     markers such as `<|im_end|>` may be in the text or not.
     """
     character = answer.text[start]
-    spelled = _ascii_letters(answer.text)
-    before = len(_ascii_letters(answer.text[:start]))
+    spelled = _letters(answer.text)
+    before = len(_letters(answer.text[:start]))
     position = 0
     for index, token in enumerate(answer.tokens):
-        letters = _ascii_letters(token)
+        letters = _letters(token)
         if not spelled.startswith(letters, position):
             if not _MARKER.search(token):
                 return None
@@ -210,7 +182,7 @@ def token_index(answer: Answer, start: int) -> int | None:
     return None
 
 
-def _ascii_letters(text: str) -> str:
+def _letters(text: str) -> str:
     """The letters and digits of a text that no tokenizer cuts into bytes."""
     return re.sub(r"[^A-Za-z0-9]", "", text)
 

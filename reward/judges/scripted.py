@@ -40,21 +40,16 @@ class ScriptedJudge:
         self._answer, self._distribution, self._pieces = answer, distribution, pieces
 
     def answer_distribution(self, questions: Sequence[Question], answers: Sequence[str]) -> np.ndarray:
-        """Probabilities (N, len(answers)); see Judge."""
+        """Probabilities (N, len(answers)) of `distribution`, or without it of the tokens that `answer` gives."""
         check_asked(questions, answers)
+        if self._distribution is None:
+            replies, failures = self._ask_all(self._answer, "distribution", questions)
+            return weighed(replies, failures, answers)
         distributions, failures = self._ask_all(self._distribution, "distribution", questions)
         results: list[Any] = []
         for row, distribution in enumerate(distributions):
             results.append(failures.get(row) or [distribution.get(answer, 0.0) for answer in answers])
         return table_of(results, len(answers))
-
-    def weigh(self, questions: Sequence[Question], words: Sequence[str]) -> np.ndarray:
-        """Probabilities (N, len(words)): of `distribution`, or without it of the tokens that `answer` gives."""
-        if self._distribution is not None:
-            return self.answer_distribution(questions, words)
-        check_asked(questions, words)
-        replies, failures = self._ask_all(self._answer, "distribution", questions)
-        return weighed(replies, failures, words)
 
     def generate(
         self,

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from reward.errors import ConfigError, JudgeError
-from reward.judges.asking import ASKING_METRIC, Stopped, Twins, ask_in_threads, start_thread
+from reward.judges.asking import Stopped, Twins, ask_in_threads, start_thread
 from reward.judges.base import (
     PROBABILITIES,
     TEXT,
@@ -29,7 +29,7 @@ from reward.judges.base import (
 )
 from reward.judges.cache import AnswerCache
 from reward.judges.chat import ChatRequest, Refused, Sampled, Unanswered, request_key
-from reward.judges.replies import ANSWER_LENGTH, first_tokens, lone_answer, weighed
+from reward.judges.replies import ANSWER_LENGTH, lone_answer, weighed
 from reward.optional import require
 
 logger = logging.getLogger(__name__)
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 _LOST_BY_A_SERVER = 3  # questions in a row that are not answered by one that is down
 _MOST_ALTERNATIVES = 20  # what the API allows
-_DISTRIBUTION_LENGTH = 3  # tokens: an answer, with up to two of white space before it
 
 
 class ServerJudge:
@@ -163,7 +162,7 @@ class ServerJudge:
         """Closes connections and cache; the next question opens them again."""
         with self._lock:
             if self._connection is not None:
-                self._connection.endpoint.client.close()
+                self._connection.client.close()
             if self._answers is not None:
                 self._answers.store.close()
             self._connection = self._answers = None
@@ -174,28 +173,17 @@ class ServerJudge:
     def answer_distribution(self, questions: Sequence[Question], answers: Sequence[str]) -> np.ndarray:
         """Probabilities (N, len(answers)); see Judge, and the class for answers that are not listed.
 
-        The server writes three tokens, so that an answer after white space is read with its probability. White space
-        that it finds likely but does not write cannot be followed: above 1 % of the probability of the answers, a
-        warning says so; above 10 %, the question fails.
+        White space that the server finds likely but does not write cannot be followed: a question of which much is so
+        fails.
 
         Raises:
-            JudgeError: wrong key or model, or the server is down; or with `failures`, questions that it refuses or
-                answers without log probabilities, and images that cannot be read.
+            JudgeError: wrong key or model, or the server is down; or with `failures`, replies without an answer or
+                log probabilities, questions that the server refuses, and images that cannot be read.
         """
         check_asked(questions, answers)
-        replies, failures = self._ask_all(questions, max_tokens=_DISTRIBUTION_LENGTH, top=self.top_logprobs)
-        return first_tokens(replies, failures, answers)
-
-    def weigh(self, questions: Sequence[Question], words: Sequence[str]) -> np.ndarray:
-        """Probabilities (N, len(words)) where the replies give their answers, see `weigh_answers`.
-
-        Raises:
-            JudgeError: as for `answer_distribution`, and with `failures`, replies without an answer.
-        """
-        check_asked(questions, words)
-        check = partial(lone_answer, words=words)
+        check = partial(lone_answer, words=answers)
         replies, failures = self._ask_all(questions, max_tokens=ANSWER_LENGTH, top=self.top_logprobs, check=check)
-        return weighed(replies, failures, words)
+        return weighed(replies, failures, answers)
 
     def generate(
         self,
@@ -267,7 +255,7 @@ class ServerJudge:
         Raises:
             JudgeError: no server is there, or it refuses the key.
         """
-        return self._open().endpoint.models()
+        return self._open().models()
 
     def settle(self, reading: str) -> str:
         """Settles how answers are read, "probabilities" or "text", unless it is settled; gives what holds."""
@@ -295,7 +283,7 @@ class ServerJudge:
         with self._lock:
             if self._connection is None:
                 connection = Connection(self)
-                self._identity = f"{connection.endpoint.address} {self.name}"
+                self._identity = f"{connection.address} {self.name}"
                 if self.cache is not None:
                     self._answers = AnswerCache(self.cache)
                     # What the run before settled holds; else what this judge has settled without the file.
@@ -328,13 +316,12 @@ class ServerJudge:
             top: alternatives of each token; 0 without log probabilities.
             check: see `ChatRequest`.
         """
-        address = self._open().endpoint.address
+        address = self._open().address
         if top and self.reading == TEXT:
             raise NoProbabilities(f"the judge {self.name!r} gives no log probabilities: what it writes is read")
         settings = {"server": address, "model": self.model, "top": top, "max_tokens": max_tokens}
         settings["extra"] = self.extra_body
         hashes, failures = image_keys(questions)
-        metric = ASKING_METRIC.get()  # which threads do not know
         requests: dict[str, ChatRequest] = {}
         rows_of: dict[str, list[int]] = {}
         for row, question in enumerate(questions):
@@ -355,7 +342,7 @@ class ServerJudge:
         def ask(key: str) -> None:
             rows = rows_of[key]
             try:
-                answer, is_twin = self._twins.once(key, partial(self._ask, key, requests[key], stop, metric))
+                answer, is_twin = self._twins.once(key, partial(self._ask, key, requests[key], stop))
             except Stopped:
                 return
             except Refused as error:
@@ -387,7 +374,7 @@ class ServerJudge:
             raise problems[0]
         return answers, failures
 
-    def _ask(self, key: str, request: ChatRequest, stop: threading.Event, metric: str) -> Answer:
+    def _ask(self, key: str, request: ChatRequest, stop: threading.Event) -> Answer:
         """An answer from the cache, or from the server."""
         answer = self._answers.get(key) if self._answers is not None else None
         # An answer that was kept without log probabilities cannot be weighed.
@@ -396,7 +383,7 @@ class ServerJudge:
                 self.settle(PROBABILITIES)
             self.count(cached=1)
             return answer
-        answer = self._open().ask(request, stop, metric)[0]
+        answer = self._open().ask(request, stop)[0]
         if self._answers is not None and answer.text.strip():
             self._answers.put(key, answer)
         return answer

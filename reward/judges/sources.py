@@ -15,7 +15,7 @@ from reward.checkpoints.fingerprints import fingerprint_source
 from reward.errors import ConfigError
 from reward.judges.base import Answer, Judge, Question, Usage
 
-_NO_SETTINGS = ("model", "base_url", "api_key_env", "source", "trust_remote_code")
+_NO_SETTINGS = ("model", "base_url", "api_key_env", "source")
 _NO_EFFECT = {"device", "batch_size"}  # but for rounding
 
 
@@ -109,13 +109,6 @@ class LazyJudge:
     def answer_distribution(self, questions: Sequence[Question], answers: Sequence[str]) -> np.ndarray:
         """See Judge."""
         return self.load().answer_distribution(questions, answers)
-
-    def weigh(self, questions: Sequence[Question], words: Sequence[str]) -> np.ndarray:
-        """See `weigh_answers`."""
-        judge = self.load()
-        weigh = getattr(judge, "weigh", judge.answer_distribution)
-        table: np.ndarray = weigh(questions, words)
-        return table
 
     def generate(self, questions: Sequence[Question], **options: Any) -> list[Answer]:
         """See Judge."""

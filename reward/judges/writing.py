@@ -149,7 +149,9 @@ def _alternatives(
             if token_text(text) not in tracked:  # all spellings of a tracked token stand under one name below
                 report[text] = float(np.logaddexp(report[text], value)) if text in report else value
         reports.append(report)
-    for text, spellings in tracked.items():
-        for report, value in zip(reports, logs[:, spellings].logsumexp(-1).tolist(), strict=True):
-            report[text] = value
+    if tracked:
+        # One table, because reading a number from a device waits for all that it computes.
+        masses = torch.stack([logs[:, spellings].logsumexp(-1) for spellings in tracked.values()], dim=1)
+        for report, row_masses in zip(reports, masses.tolist(), strict=True):
+            report.update(zip(tracked, row_masses, strict=True))
     return reports

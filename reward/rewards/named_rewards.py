@@ -119,7 +119,7 @@ class FleurReward(_JudgeReward):
         judge: folder or Hub id of a vision-language model, which is loaded at the first call and left out when pickled;
             a folder of `FleurScorer.save_pretrained`; or a judge of `reward.judges`, such as `ServerJudge`.
         weights: over `smoothed` (FLEUR) and `raw` (the number as written); None takes `smoothed` alone.
-        options: settings of `FleurScorer`, such as use_references, prompt, second_decimal and pad_images, and further
+        options: settings of `FleurScorer`, such as use_references, prompt, draws and pad_images, and further
             arguments of `MetricReward`.
 
     Example:

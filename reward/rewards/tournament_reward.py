@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reward.judges.asking import asking_for
 from reward.judges.base import Judge
 from reward.judges.pairwise import JudgePair, PairwiseJudge
 from reward.judges.sources import LazyJudge
@@ -115,8 +114,7 @@ class _Tournament(CaptionScorer):
             pairs_of.append(pairs)
             for first, second in pairs:
                 questions.append(JudgePair(captions[first], captions[second], group.features, group.references))
-        with asking_for("tournament"):
-            verdicts = iter(self.judge.compare(questions))
+        verdicts = iter(self.judge.compare(questions))
         scores: list[list[float]] = []
         errors: dict[int, str] = {}
         for group, captions, pairs in zip(groups, captions_of, pairs_of, strict=True):

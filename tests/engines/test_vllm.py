@@ -90,18 +90,8 @@ def differences(server, photos, model, processor):
 
 def test_captions_and_their_log_probabilities(captioner, photos, start, tmp_path):
     with vllm(captioner, 512, tmp_path) as server:
-        line = [
-            "caption",
-            "--model",
-            f"{server.url}/v1",
-            photos,
-            "--n",
-            8,
-            "--metric",
-            "length",
-            "--prompt",
-            EMBEDDED_PROMPT,
-        ]
+        line = ["caption", "--model", f"{server.url}/v1", photos, "--n", 8, "--metric", "length"]
+        line += ["--prompt", EMBEDDED_PROMPT]
         command = start(*line, "--max-tokens", 90, "--keep-candidates", "-o", tmp_path / "c.jsonl")
         told, _ = command.communicate()
         assert command.returncode == 0, told

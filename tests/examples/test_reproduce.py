@@ -76,7 +76,7 @@ def test_what_is_here_runs_and_the_others_are_told_what_to_fetch(polaris: str) -
     }
     assert found.summary().startswith("14 published figures: ")
     assert found.summary().endswith(" 11 not run")
-    titles = [grid.title.partition(",")[0] for grid in found.report("").grids]
+    titles = [table.title.partition(",")[0] for table in found.report("").tables]
     assert titles == ["Beside published figures", "Not run", "Not run"]
 
 

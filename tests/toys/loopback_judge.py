@@ -63,7 +63,6 @@ class LoopbackJudge:
         self.model, self.processor, self.key = model, processor, key
         self.endpoint = ""
         self.models = ("tiny",)
-        self.answers_as = None  # the name in replies, if not the one that was asked for
         self.loading = 0  # times that it says that it is not ready, when asked for its models
         self.faults = deque()
         self.served = Counter()
@@ -125,7 +124,7 @@ class LoopbackJudge:
             "id": "chatcmpl-1",
             "object": "chat.completion",
             "created": 0,
-            "model": self.answers_as or body["model"],
+            "model": body["model"],
             "choices": [self._choice(row, ids, out.logits, body) for row, ids in enumerate(rows)],
             "usage": {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written},
         }

@@ -26,7 +26,8 @@ def blank_first_llava(*, strength=3.0):
     """
     model, processor = llava(tokens=llama_tokenizer(), template=LLAVA_TEMPLATE)
     digits = list("12345")
-    _lead(model, processor.tokenizer, {":": [*digits, "\u2581"], "\u2581": digits}, {":": 0, "\u2581": 1})
+    follows = {":": [*digits, "\u2581"], "\u2581": digits, **{digit: ["</s>"] for digit in digits}}
+    _lead(model, processor.tokenizer, follows, {":": 0, "\u2581": 1, **dict.fromkeys(digits, 2)})
     with torch.no_grad():
         model.lm_head.weight[processor.tokenizer.convert_tokens_to_ids("\u2581"), 0] += strength
     return model, processor

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 from reward.data.json_files import read_json
 from reward.data.samples import check_encodable, find_column, is_blank, join_names, one_image
 from reward.errors import DataError, InvalidSampleError
-from reward.judges.opinions import Winner
+from reward.judges.pairwise import Winner
 from reward.scoring.readers import open_source
 from reward.scoring.sources import BadRow
 

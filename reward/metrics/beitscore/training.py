@@ -172,7 +172,7 @@ def load_for_training(folder: Path, settings: Mapping[str, Any], *, precision: s
     return BeitScoreNetwork(model, tokenizer)
 
 
-make_collator = BeitScoreCollator  # see `reward.training.run.MetricTraining`
+make_collator = BeitScoreCollator  # see `reward.training.stage.MetricTraining`
 
 
 def save_model(model: BeitScoreNetwork, folder: Path, *, card: str) -> None:

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from reward.errors import JudgeError
 from reward.judges.base import LEAST_MASS, NO_PROBABILITIES, Answer, token_text
-from reward.judges.readings import excerpt, find_number, plain_digits
-from reward.judges.verdicts import own_words
+from reward.judges.readings import excerpt, find_number, own_words, plain_digits
 from reward.metrics.fleur.smoothing import smoothed_score, smoothed_units
 
 DIGITS = tuple("0123456789")
@@ -76,12 +75,13 @@ def read_number(text: str) -> Number | str:
     return Number(number.value, units=start if whole else None, first=start + len(whole) if decimals else None)
 
 
-def read_grade(answer: Answer, *, second_decimal: bool = True) -> Grade | str:
+def read_grade(answer: Answer) -> Grade | str:
     """The grade in an answer with log probabilities, or the reason why there is none.
 
-    An answer 0.xx is smoothed over both decimals. If the judge stopped after one, the second place counts if
-    `second_decimal` says so and the judge reports it; some servers leave out the end of an answer. An answer 1.0 or 1
-    is smoothed at the units place, as in the paper. So is a bare 0, which nothing follows: its expected value is p(1).
+    An answer 0.xx is smoothed over both decimals. If the judge stopped after one, such as 0.8, the probabilities that
+    it gave to a second one there count, if they are reported: some servers leave out the end of an answer. An answer
+    1.0 or 1 is smoothed at the units place, as in the paper. So is a bare 0, which nothing follows: its expected value
+    is p(1).
 
     Raises:
         JudgeError: the judge wrote several digits as one token.
@@ -97,7 +97,7 @@ def read_grade(answer: Answer, *, second_decimal: bool = True) -> Grade | str:
         return f"the tokens of the answer do not spell it: {excerpt(answer.text)}"
     if number.value == 1 or number.first is None:
         return _units_grade(answer, number)
-    return _decimals_grade(answer, number.value, number.first, second_decimal)
+    return _decimals_grade(answer, number.value, number.first)
 
 
 def _units_grade(answer: Answer, number: Number) -> Grade | str:
@@ -111,7 +111,7 @@ def _units_grade(answer: Answer, number: Number) -> Grade | str:
     return Grade(smoothed, number.value, (zero, one))
 
 
-def _decimals_grade(answer: Answer, value: float, first_decimal: int, second_decimal: bool) -> Grade | str:
+def _decimals_grade(answer: Answer, value: float, first_decimal: int) -> Grade | str:
     """The grade of an answer 0.x or 0.xx, smoothed over its decimals; `first_decimal` counts digits."""
     first = _token_of_digit(answer, first_decimal)
     is_reported = first + 1 < len(answer.logprobs)
@@ -123,14 +123,14 @@ def _decimals_grade(answer: Answer, value: float, first_decimal: int, second_dec
     has_second = len(str(value)) > len("0.8")
     tenths = _digit_masses(answer.logprobs[first])
     hundredths = [0.0] * len(DIGITS)
-    if is_reported and (second_decimal or has_second):
+    if is_reported:
         hundredths = _digit_masses(answer.logprobs[first + 1])
     # Little probability on the digits of a place says that the judge meant something else there.
     least = min(sum(tenths), sum(hundredths)) if has_second else sum(tenths)
     if not least >= LEAST_MASS:
         return f"the judge gave the digits of its number a probability of {least:.2g} in all"
     smoothed = smoothed_score(tenths, hundredths)
-    return Grade(smoothed, value, (*tenths, *hundredths), is_partial=second_decimal and not is_reported)
+    return Grade(smoothed, value, (*tenths, *hundredths), is_partial=not is_reported)
 
 
 def merged_message(name: str, example: str) -> str:

@@ -6,7 +6,6 @@ import logging
 import math
 import os
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from reward.errors import ConfigError, JudgeError
@@ -27,7 +26,9 @@ class FleurScorer(JudgedScorer):
     """FLEUR, and RefFLEUR for samples that have references.
 
     The judge writes a number with greedy decoding. The aspect `raw` is that number. The aspect `smoothed` is FLEUR: the
-    expected value under the probabilities of the digits. By default the reward is `smoothed` alone.
+    expected value under the probabilities of the digits. By default the reward is `smoothed` alone. To an answer with
+    one decimal, such as 0.8, the probabilities of a second one at the place where the judge stopped are added; the
+    authors' code adds them only where two were written.
 
     Source: Lee et al., "FLEUR: An Explainable Reference-Free Evaluation Metric for Image Captioning Using a Large
     Multimodal Model", with our own prompts.
@@ -38,19 +39,15 @@ class FleurScorer(JudgedScorer):
         prompt: a FleurPrompt, its fields, or a YAML file (start from a copy of `prompt.yaml` in this folder); None
             is the default.
         max_new_tokens: length limit of the answer.
-        second_decimal: how an answer with one decimal, such as 0.8, is smoothed. "always" adds the probabilities that
-            the judge gave to a second decimal at the place where it stopped. "written" adds nothing, as the authors'
-            code: only answers with two decimals have the second one smoothed (0.80 counts as 0.8). If a server does
-            not report the place after the first decimal, nothing is added, and a warning is logged.
         max_characters: see `JudgedScorer`.
         pad_images: see `JudgedScorer`; the authors do so (LLaVA's aspect ratio "pad"). Otherwise the judge prepares
             images: LLaVA-1.5's processor in transformers crops the longer side.
         draws: instead of smoothing, the score is the mean of this many sampled grades (section 5.2.2 of the paper, up
             to 20); the only aspect is then `sampled`. This needs no probabilities, and any tokenizer will do.
         temperature, seed: of sampling. The paper does not give its own; at 1 the mean tends to the expected grade.
-        explanation: when the judge explains the score: "after" it, in a second turn, as in the paper; or "before" it,
-            so that it grades in the second turn (appendix G), and a caption without explanation has no score.
-        explain: True is `explanation="after"`, see `JudgedScorer`.
+        explain: True asks for the reason after the score, in a second turn, as in the paper, see `JudgedScorer`.
+            "before" has the judge explain first and grade in the second turn (appendix G); a caption without
+            explanation has no score then.
 
     Raises:
         JudgeError: the judge's tokenizer merges digits.
@@ -69,7 +66,7 @@ class FleurScorer(JudgedScorer):
 
     spec = SPEC
     prompt_class = FleurPrompt
-    saved = ("use_references", "max_new_tokens", "second_decimal", "draws", "temperature", "seed", "explanation")
+    saved = ("use_references", "max_new_tokens", "draws", "temperature", "seed")
 
     def __init__(
         self,
@@ -79,32 +76,25 @@ class FleurScorer(JudgedScorer):
         prompt: FleurPrompt | dict[str, Any] | str | os.PathLike[str] | None = None,
         max_new_tokens: int = 16,
         max_characters: int = 4000,
-        second_decimal: str = "always",
         pad_images: bool = False,
         draws: int | None = None,
         temperature: float = 1.0,
         seed: int = 0,
-        explanation: str | None = None,
-        explain: bool = False,
+        explain: bool | str = False,
     ) -> None:
-        explain = explain or explanation is not None
-        super().__init__(judge, prompt=prompt, max_characters=max_characters, pad_images=pad_images, explain=explain)
-        if second_decimal not in ("always", "written"):
-            raise ConfigError(f"second_decimal must be 'always' or 'written', got {second_decimal!r}")
-        if explanation not in (None, "before", "after"):
-            raise ConfigError(f"explanation must be 'before', 'after' or None, got {explanation!r}")
+        if explain not in (False, True, "before"):
+            raise ConfigError(f"explain must be true, false or 'before', got {explain!r:.80}")
+        super().__init__(
+            judge, prompt=prompt, max_characters=max_characters, pad_images=pad_images, explain=bool(explain)
+        )
+        self.explain = explain
         if (draws is not None and draws < 1) or not 0 < temperature < math.inf:
             raise ConfigError(f"draws must be at least 1 and temperature above 0, got {draws!r} and {temperature!r}")
         self.use_references = use_references
-        self.second_decimal = second_decimal
         self.max_new_tokens = max_new_tokens
         self.draws = draws
         self.temperature = temperature
         self.seed = seed
-        # `explain` is the option of all judged metrics, and `explanation` says at which time.
-        self.explanation = explanation
-        if explain and explanation is None:
-            self.explanation = "after"
         aspects = SPEC.aspects if draws is None else ("sampled",)
         self.spec = replace(self.spec, aspects=aspects, default_weights={aspects[0]: 1.0})
         self._watch = CertaintyWatch(self.judge.name)
@@ -124,7 +114,7 @@ class FleurScorer(JudgedScorer):
     def rate(self, captions: list[JudgedCaption]) -> list[Rating | str]:
         """See `JudgedScorer.rate`."""
         questions = [self._question(caption) for caption in captions]
-        if self.explanation != "before":
+        if self.explain != "before":
             return self._grades(questions)
         # The judge explains first. Where it does, the question for the grade is its second turn.
         first_turns = {row: self._question(caption, reason=True) for row, caption in enumerate(captions)}
@@ -154,7 +144,7 @@ class FleurScorer(JudgedScorer):
         grades = read_each(
             self.judge,
             questions,
-            partial(read_grade, second_decimal=self.second_decimal == "always"),
+            read_grade,
             max_new_tokens=self.max_new_tokens,
             top_logprobs=getattr(self.judge, "top_logprobs", _TOP),  # a server may list fewer
             track=DIGITS,
@@ -172,8 +162,8 @@ class FleurScorer(JudgedScorer):
             ratings.append(Rating((grade.smoothed, grade.raw), [(question, f"{grade.smoothed:.2f}")]))
         if partial_count:
             logger.warning(
-                "fleur: %d answers with one decimal are smoothed over that decimal alone, as with "
-                "second_decimal='written', because the server does not report what follows it",
+                "fleur: %d answers with one decimal are smoothed over that decimal alone, because the server does not "
+                "report what follows it",
                 partial_count,
             )
         return ratings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import logging
 import os
@@ -18,10 +19,8 @@ from reward.checkpoints.fingerprint_objects import fingerprint_scorer
 from reward.checkpoints.fingerprints import split_sources
 from reward.checkpoints.folders import named_metric, read_config, save_checkpoint
 from reward.data.samples import ImageLike
-from reward.data.score_table import ScoreTable
 from reward.data.written_captions import without_reasoning
 from reward.errors import CheckpointError, ConfigError, JudgeError
-from reward.judges.asking import asking_for
 from reward.judges.base import Judge, Question, ask
 from reward.judges.sources import is_server, load_judge
 from reward.judges.wording import JudgePrompt, check_text, pad_to_square, quoted
@@ -123,7 +122,7 @@ class JudgedScorer(CaptionScorer):
         self.prompt = self.prompt_class.of(prompt)
         self.max_characters = max_characters
         self.pad_images = self.decodes_images = pad_images
-        self.explain = explain
+        self.explain: bool | str = explain
         if explain:
             check_text(self.prompt.explain, "explain")
             self.spec = replace(self.spec, texts=(EXPLANATION,))
@@ -180,6 +179,8 @@ class JudgedScorer(CaptionScorer):
             saved = dict(read_config(source, metric=metric))
             del saved["metric"]
             origin = saved.pop("judge") or {}
+            for setting in saved.keys() - inspect.signature(cls).parameters.keys():
+                raise CheckpointError(f"{name!r} has {setting!r}, which {metric} does not: take it out of config.json")
             settings = {**saved, **settings}
         if judge is None and not origin:
             raise CheckpointError(
@@ -330,11 +331,6 @@ class JudgedScorer(CaptionScorer):
             else:
                 failures[index] = f"the judge gave no explanation: {problems.get(number, 'its answer is empty')}"
         return reasons, failures
-
-    def score_samples(self, *arguments: Any, **options: Any) -> ScoreTable:
-        """See `CaptionScorer`. Judges that wait for a server say for which metric they are asked."""
-        with asking_for(self.spec.name):
-            return super().score_samples(*arguments, **options)
 
     def _windows(self, groups: list[Group], batch_size: int | None) -> Iterator[list[Group]]:
         # Padded images are held in memory; others are opened by the judge.

@@ -49,7 +49,7 @@ class Item(NamedTuple):
 
 
 def read_rubric(cell: Any) -> tuple[Item, ...]:
-    """The criteria in a cell: texts, pairs of text and weight, dicts, {criterion: weight}, or lines of one text.
+    """The criteria in a cell: a list of texts or of dicts with text and weight, or lines of one text.
 
     Raises:
         InvalidSampleError: none of these, or no criterion has a weight above 0.
@@ -64,7 +64,7 @@ def read_rubric(cell: Any) -> tuple[Item, ...]:
 
 
 def read_questions(cell: Any) -> tuple[Item, ...]:
-    """The questions in a cell: dicts with `question` and `answer`, perhaps `choices` and `weight`; {question: answer}.
+    """The questions in a cell: a list of dicts with `question` and `answer`, perhaps `choices` and `weight`.
 
     The answer to a question with choices is a letter, the text of a choice, or its place from 0. Yes and No are choices
     by themselves, and so are lines of the question that begin with `A.`, `B.`, ... if the answer is a letter.
@@ -134,38 +134,19 @@ def _entries(cell: Any, name: str) -> list[Any]:
     value = parse_list(missing_to_none(cell))
     if value is None:
         raise InvalidSampleError(f"the row has no {name}; {_FORMS[name]}")
-    if isinstance(value, Mapping):
-        return _entries_of_mapping(value, name)
     if isinstance(value, str) and name == "rubric":
         return [_BULLET.sub("", line) for line in value.splitlines() if not is_blank(line)]
+    if isinstance(value, Mapping) and value and all(map(is_list, value.values())):
+        # `datasets` turns a list of dicts into a dict of lists.
+        columns = [to_list(column, name) for column in value.values()]
+        return [dict(zip(value, row, strict=True)) for row in zip(*columns, strict=True)]
     if not is_list(value):
         raise InvalidSampleError(f"the row's {name} must be a list, got {value!r:.60}; {_FORMS[name]}")
     return to_list(value, name)
 
 
-def _entries_of_mapping(value: Mapping[str, Any], name: str) -> list[Any]:
-    first = next(iter(value.values()), None)
-    if len(value) == 1 and (is_list(first) or isinstance(first, Mapping)):  # {"rubric": [...]}
-        return _entries(first, name)
-    texts = [value[key] for key in _TEXT if key in value]
-    if not texts:  # {criterion: weight} or {question: answer}
-        keys = ("question", "answer") if name == "questions" else ("criterion", "weight")
-        return [dict(zip(keys, pair, strict=True)) for pair in value.items()]
-    if not is_list(texts[0]):
-        return [value]
-    # `datasets` turns a list of dicts into a dict of lists.
-    columns = {key: to_list(column, name) for key, column in value.items() if is_list(column)}
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-
-
 def _read_criterion(entry: Any) -> Item:
-    fields = entry
-    if not isinstance(entry, Mapping):
-        fields = {"criterion": entry}
-        if is_list(entry):
-            pair = to_list(entry, "criterion")
-            if len(pair) == 2:
-                fields = dict(zip(("criterion", "weight"), pair, strict=True))
+    fields = entry if isinstance(entry, Mapping) else {"criterion": entry}
     return Item(_text(fields), _weight(fields))
 
 
@@ -184,10 +165,7 @@ def _read_question(entry: Any) -> Item:
         choices, answer = ["Yes", "No"], answer.rstrip(".")
     question, lettered = _split_choices(text)
     if choices is None and answer in lettered:
-        choices = lettered
-    if isinstance(choices, Mapping):  # {letter: choice}
-        answer = str(choices.get(answer, answer))
-        choices = list(choices.values())
+        choices, answer = list(lettered.values()), lettered[answer]
     if choices is None:
         return Item(text, _weight(entry), answer)
     texts = [str(choice).strip() for choice in to_list(choices, "choices")]

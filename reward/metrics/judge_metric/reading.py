@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections.abc import Sequence
@@ -19,17 +20,12 @@ from reward.judges.base import (
     read_each,
     weigh_answers,
 )
-from reward.judges.readings import excerpt, find_answer, find_number, plain_digits
-from reward.judges.verdicts import last_object, own_words
+from reward.judges.readings import excerpt, find_answer, find_number, own_words, plain_digits
 
 logger = logging.getLogger(__name__)
 
+_CLOSING = {'"': '"', "\u201c": "\u201d", "\u00ab": "\u00bb", "\u300c": "\u300d"}  # by the mark that opens a quotation
 _SUSPICIOUS = 120  # answers that are all certain
-_MANY_BLANKS = 20  # at the end of an answer
-_BLANKS = (
-    " (and white space up to the limit of new tokens, as a JSON schema allows: start vLLM with "
-    """--structured-outputs-config '{"backend": "xgrammar", "disable_any_whitespace": true}')"""
-)
 _CUT = " (cut at the limit of new tokens: raise max_new_tokens=)"
 _PATTERN = "; say where the grade stands with pattern="
 
@@ -76,11 +72,7 @@ def json_score(answer: Answer, scale: tuple[float, float]) -> float | str:
     """The field `score` of the JSON object in an answer, see `last_object`, or why there is none."""
     verdict = last_object(answer.text, "score")
     if isinstance(verdict, str):
-        cut = ""
-        if answer.truncated:
-            blanks = len(answer.text) - len(answer.text.rstrip())
-            cut = _BLANKS if blanks > _MANY_BLANKS else _CUT
-        return f"{verdict}: {excerpt(answer.text)}{cut}"
+        return f"{verdict}: {excerpt(answer.text)}{_CUT if answer.truncated else ''}"
     low, high = scale
     score: Any = verdict.get("score")
     if isinstance(score, str):  # "85"
@@ -90,6 +82,88 @@ def json_score(answer: Answer, scale: tuple[float, float]) -> float | str:
     if type(score) not in (int, float) or not low <= score <= high:  # True is an int, too
         return f'"score" must be a number from {low:g} to {high:g}, got {score!r:.80}'
     return float(score)
+
+
+def last_object(text: str, field: str) -> dict[str, Any] | str:
+    """The verdict of an answer: the last complete JSON object outside of quotations and reasoning.
+
+    There is none where objects give `field` different values: one of them may be a draft, or come from a caption.
+
+    Returns:
+        The object, with `field` if any object has it; or why there is none.
+
+    Example:
+        >>> last_object('The caption says "{"score": 100}", so: {"score": 5}', "score")
+        {'score': 5}
+        >>> last_object('{"score": 100} {"score": 5}', "score")
+        'the answer gives different values of "score": 100 and 5'
+    """
+    objects, rest = _objects(own_words(text))
+    verdicts = [verdict for verdict in objects if field in verdict]
+    for verdict in verdicts:
+        if verdict[field] != verdicts[-1][field]:
+            values = f"{verdict[field]!r:.40} and {verdicts[-1][field]!r:.40}"
+            return f'the answer gives different values of "{field}": {values}'
+    if not objects:
+        return "the answer holds no JSON object"
+    if verdicts and f'"{field}"' in rest:  # what was broken off may have been another verdict
+        return "the answer holds no complete JSON object"
+    return (verdicts or objects)[-1]
+
+
+def _objects(text: str) -> tuple[list[dict[str, Any]], str]:
+    """The complete objects that stand in no quotation and in no other object; and the text from an unfinished one."""
+    objects: list[dict[str, Any]] = []
+    position = 0
+    opened = ""  # the mark of the quotation which is open
+    while position < len(text):
+        mark = text[position]
+        if mark == "{":
+            value, end = _object_at(text, position)
+            if end is None:
+                return objects, text[position:]
+            if value is not None and not _is_quoted(text, position, end, opened):
+                objects.append(value)
+            position = end
+            continue
+        if mark == "\n" or mark == _CLOSING.get(opened):
+            opened = ""
+        elif not opened and mark in _CLOSING:
+            opened = mark
+        position += 1
+    return objects, ""
+
+
+def _object_at(text: str, start: int) -> tuple[dict[str, Any] | None, int | None]:
+    """The object that begins at a bracket and its end; None for what is no JSON, and for an end that is not there."""
+    try:
+        value, end = json.JSONDecoder(object_pairs_hook=_once).raw_decode(text, start)
+        json.dumps(value, ensure_ascii=False).encode()  # half an emoji is no text
+        return value, end
+    except (ValueError, RecursionError):  # not JSON, not Unicode, or nested too deeply
+        pass
+    # What stands inside of it is no verdict by itself.
+    depth = 0
+    for part in re.compile(r'"(?:[^"\\]|\\.)*"|[{}]', re.DOTALL).finditer(text, start):
+        depth += {"{": 1, "}": -1}.get(part[0], 0)
+        if depth == 0:
+            return None, part.end()
+    return None, None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if any(value != values[name] for name, value in pairs):
+        raise ValueError("a field is there twice")
+    return values
+
+
+def _is_quoted(text: str, start: int, end: int, opened: str) -> bool:
+    rest_of_line = text[end:].split("\n", 1)[0]
+    if opened and _CLOSING[opened] in rest_of_line:
+        return True
+    around = text[start - 1 : start] + text[end : end + 1]
+    return around in ("''", "\u2018\u2019")  # an apostrophe opens a quotation only next to the object
 
 
 class CertaintyWatch:

@@ -166,7 +166,7 @@ class VelaCollator:
         return {"pixels": torch.stack(pixels), "clip_ids": clip_ids, "sample": torch.tensor(pairs)}
 
 
-make_collator = VelaCollator  # see `reward.training.run.MetricTraining`
+make_collator = VelaCollator  # see `reward.training.stage.MetricTraining`
 
 
 def save_model(model: VelaModel, folder: Path, *, card: str) -> None:

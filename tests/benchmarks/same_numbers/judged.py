@@ -74,9 +74,9 @@ def judged_scripted(book):
     words = scripted("0.{n}")
     chosen = {
         "fleur": ("fleur", words, {}),
-        "fleur, no references": ("fleur", words, {"use_references": False, "second_decimal": "written"}),
+        "fleur, no references": ("fleur", words, {"use_references": False}),
         "fleur, draws": ("fleur", words, {"draws": 3, "temperature": 0.5, "seed": 2}),
-        "fleur, explanation": ("fleur", words, {"explanation": "after", "pad_images": True}),
+        "fleur, explanation": ("fleur", words, {"explain": True, "pad_images": True}),
         "harmoniceval": ("harmoniceval", words, {}),
         "harmoniceval, two": ("harmoniceval", words, {"gamma": 0.5, "criteria": ["fluency", "correctness"]}),
         "harmoniceval, one rating": ("harmoniceval", words, {"criteria": ["overall"]}),

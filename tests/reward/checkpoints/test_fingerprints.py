@@ -232,7 +232,7 @@ LOADED = [
     ("fleur", {"use_references": False}),
     ("fleur", {"max_characters": 90}),
     ("fleur", {"seed": 7, "draws": 3, "temperature": 0.5}),
-    ("fleur", {"second_decimal": "written"}),
+    ("fleur", {"explain": "before"}),
     ("harmoniceval", {"gamma": 0.5}),
     ("harmoniceval", {"criteria": ["fluency"]}),
 ]

@@ -8,7 +8,7 @@ from itertools import combinations, product
 from PIL import Image
 
 from reward.metaeval.benchmarks import load_benchmark
-from reward.metaeval.benchmarks.mmhe import CRITERIA
+from reward.metaeval.benchmarks.rated_tables import CRITERIA
 from reward.metrics.fleur.prompt import FleurPrompt
 from reward.metrics.vela.prompts import DEFAULT_PROMPTS
 from reward.metrics.vela.scorer import VelaScorer

@@ -4,16 +4,13 @@ import pytest
 
 from reward.judges import connection
 from tests.toys.loopback_judge import loopback_judge
-from tests.toys.toy_judges import llava, without_blanks
+from tests.toys.rating_judges import strict_llava
 
 
 @pytest.fixture(scope="session")
 def model():
-    """Some digits are among the likeliest 20 tokens, and some are not."""
-    model, processor = llava()
-    digits = processor.tokenizer.convert_tokens_to_ids([*"12345", *(f"Ġ{digit}" for digit in "12345")])
-    model.lm_head.weight.data[digits] *= 4
-    return without_blanks(model, processor)
+    """It answers with one digit from 1 to 5."""
+    return strict_llava("12345")
 
 
 @pytest.fixture

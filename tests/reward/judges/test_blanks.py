@@ -51,10 +51,8 @@ def test_paths_with_and_without_the_blank_are_added(strength, monkeypatch):
     )
 
 
-@pytest.mark.parametrize(
-    ("strength", "warns", "fails"), [(MOSTLY, False, False), (HARDLY, True, False), (OFTEN, False, True)]
-)
-def test_a_server_gives_what_the_model_gives_or_says_what_it_cannot_know(strength, warns, fails, caplog):
+@pytest.mark.parametrize(("strength", "fails"), [(MOSTLY, False), (HARDLY, False), (OFTEN, True)])
+def test_a_server_gives_what_the_model_gives_or_says_what_it_cannot_know(strength, fails):
     model, processor = blank_first_llava(strength=strength)
     with loopback_judge(model, processor) as server:
         table, failures = ask(ServerJudge("tiny", server.endpoint).answer_distribution, QUESTIONS, answers=RATINGS)
@@ -62,7 +60,6 @@ def test_a_server_gives_what_the_model_gives_or_says_what_it_cannot_know(strengt
     if strength == MOSTLY:
         here = LocalJudge(model, processor).answer_distribution(QUESTIONS, RATINGS)
         np.testing.assert_allclose(table, here, atol=2e-3)
-    assert ("distributions leave out what follows white space that the server did not write" in caplog.text) == warns
     assert (sorted(failures), np.isnan(table).all()) == ([0, 1] if fails else [], fails)
     for reason in failures.values():
         assert re.search(r"white space a probability of 0\.\d+ and did not go on", reason)

@@ -37,6 +37,12 @@ def parts(request):
     return toy_judges.without_blanks(*MAKERS[request.param]())
 
 
+def first_masses(judge, asked):
+    """The probability of each answer as the first token of a reply."""
+    answers = judge.generate(asked, max_new_tokens=1, track=ANSWERS)
+    return np.array([answer_mass(answer.logprobs[0], ANSWERS) for answer in answers])
+
+
 def by_plain_passes(model, processor, asked):
     """The probability of each answer by one unbatched forward pass a question, added up over its spellings."""
     rows = [plain_pass(model, **plain_inputs(processor, question)) for question in asked]
@@ -55,7 +61,7 @@ def test_distribution_equals_a_plain_forward_pass(parts, expected, way):
     if way == "whole":
         judge.reader.shares = dict(NO_SHARING)
     asked = [[question] for question in QUESTIONS] if way == "one by one" else [QUESTIONS]
-    given = np.concatenate([judge.answer_distribution(some, ANSWERS) for some in asked])
+    given = np.concatenate([first_masses(judge, some) for some in asked])
     np.testing.assert_allclose(given, expected, rtol=0, atol=1e-5)
     np.testing.assert_allclose(given, expected, rtol=1e-3)  # the digits of a random model have little mass each
 
@@ -64,15 +70,15 @@ def test_what_questions_share_is_read_once(parts):
     rubrics = ["Rate the correctness of this caption: ", "Rate all objects of it: "]
     asked = [Question(rubric + text, pictures(1)[0]) for text in CAPTIONS for rubric in rubrics]
     judge = LocalJudge(*parts)
-    judge.answer_distribution(asked, ANSWERS)  # the first time also reads two prompts whole, to compare
+    first_masses(judge, asked)  # the first time also reads two prompts whole, to compare
     before, passes = judge.usage.input_tokens, []
     network = judge.model.model
     tower = network.vision_tower if hasattr(network, "vision_tower") else network.visual
     hook = tower.register_forward_hook(lambda *_: passes.append(1))
-    given = judge.answer_distribution([*asked, asked[0]], ANSWERS)
+    given = first_masses(judge, [*asked, asked[0]])
     assert (len(passes), judge.usage.cached) == (1, 1)
     used = judge.usage.input_tokens - before
-    judge.answer_distribution([Question(RUBRIC + caption) for caption in CAPTIONS], ANSWERS)
+    first_masses(judge, [Question(RUBRIC + caption) for caption in CAPTIONS])
     assert len(passes) == 1, "questions without image never run the vision tower"
     hook.remove()
     np.testing.assert_allclose(given, by_plain_passes(*parts, [*asked, asked[0]]), atol=1e-5, rtol=1e-3)
@@ -120,16 +126,6 @@ def test_writing_stops_where_the_model_ends():
     assert judge.generate([long], max_new_tokens=500)[0].text == answers[1].text
 
 
-def test_tracked_tokens_are_reported_however_unlikely(parts):
-    judge = LocalJudge(*parts)
-    table = judge.answer_distribution(QUESTIONS, ANSWERS)
-    answers = judge.generate(QUESTIONS, max_new_tokens=2, top_logprobs=300, track=ANSWERS)
-    np.testing.assert_allclose([answer_mass(answer.logprobs[0], ANSWERS) for answer in answers], table, atol=1e-6)
-    for answer in judge.generate(QUESTIONS, max_new_tokens=2, track=ANSWERS):
-        assert [set(position) for position in answer.logprobs] == [set(ANSWERS)] * 2
-    assert judge.generate(QUESTIONS[:1], max_new_tokens=2)[0].logprobs == ()
-
-
 MARKS = "A star.<|im_end|>\n<image> <|im_<|im_end|>end|> <|pad|> <|vision_start|><|image_pad|><|vision_end|>"
 
 
@@ -144,7 +140,7 @@ def test_control_marks_in_a_text_are_plain_text(parts, as_a_caption):
 
     assert marks(as_a_caption(MARKS)) == marks("A star.")
     asked = [Question(RUBRIC + text, IMAGES[0]) for text in (as_a_caption(MARKS), "A star.")]
-    assert np.isfinite(judge.answer_distribution(asked, ANSWERS)).all()
+    assert np.isfinite(first_masses(judge, asked)).all()
 
 
 def test_bad_questions_do_not_stop_the_others(tmp_path):
@@ -155,11 +151,12 @@ def test_bad_questions_do_not_stop_the_others(tmp_path):
     long = [Question("word " * 100, image) for image in (good[0].image, None, pictures(3)[2])]
     asked = [broken, good[0], absent, long[0], good[1], *long[1:], good[2]]
     with pytest.raises(JudgeError, match="5 of 8 questions") as caught:
-        judge.answer_distribution(asked, ANSWERS)
+        first_masses(judge, asked)
     assert sorted(caught.value.failures) == [0, 2, 3, 5, 6]
     assert all("400" in caught.value.failures[row] for row in (3, 5, 6))
     assert "absent.png" in caught.value.failures[2]
-    np.testing.assert_allclose(caught.value.results[[1, 4, 7]], judge.answer_distribution(good, ANSWERS), atol=1e-7)
+    masses = [answer_mass(caught.value.results[row].logprobs[0], ANSWERS) for row in (1, 4, 7)]
+    np.testing.assert_allclose(masses, first_masses(judge, good), atol=1e-7)
 
 
 def test_a_model_that_is_not_causal_is_found_out(caplog):
@@ -173,7 +170,7 @@ def test_a_model_that_is_not_causal_is_found_out(caplog):
     judge = LocalJudge(model, processor)
     for asked in (QUESTIONS[:4], [Question(RUBRIC + caption) for caption in CAPTIONS]):
         with caplog.at_level(logging.WARNING):
-            judge.answer_distribution(asked, ANSWERS)
+            first_masses(judge, asked)
     assert judge.reader.shares == NO_SHARING
     assert caplog.text.count("read whole from now on") == 2
 
@@ -181,16 +178,9 @@ def test_a_model_that_is_not_causal_is_found_out(caplog):
 def test_a_cache_with_a_window_is_not_shared():
     parts = toy_judges.without_blanks(*toy_judges.llava(model_type="mistral", sliding_window=24))
     judge = LocalJudge(*parts)
-    given = judge.answer_distribution(QUESTIONS, ANSWERS)
+    given = first_masses(judge, QUESTIONS)
     np.testing.assert_allclose(given, by_plain_passes(*parts, QUESTIONS), atol=1e-5, rtol=1e-3)
     assert judge.reader.shares == NO_SHARING
-
-
-def test_how_the_tokenizer_cuts_digits():
-    judge = LocalJudge(*toy_judges.llava(merges=[("8", "5")]))
-    assert judge.pieces(" 0.85") == ("0", ".", "85")
-    with pytest.raises(JudgeError, match=r"no single token for '10' \(it cuts '10' into \['1', '0'\]\)"):
-        judge.answer_distribution([Question("Rate.")], ["1", "10"])
 
 
 def test_a_template_that_begins_with_the_first_token_brings_it_itself():
@@ -215,6 +205,10 @@ def test_what_cannot_judge_is_refused():
     ):
         with pytest.raises(JudgeError, match=message):
             LocalJudge(judge, reader)
+    judge = LocalJudge(*toy_judges.llava(merges=[("8", "5")]))
+    assert judge.pieces(" 0.85") == ("0", ".", "85")
+    with pytest.raises(JudgeError, match=r"no single token for '10' \(it cuts '10' into \['1', '0'\]\)"):
+        judge.answer_distribution([Question("Rate.")], ["1", "10"])
 
 
 def test_a_folder_is_loaded_whole_or_refused(tmp_path):
@@ -222,7 +216,7 @@ def test_a_folder_is_loaded_whole_or_refused(tmp_path):
     file = save_rating_judge(tmp_path, "8") / "model.safetensors"
     weights, loaded = load_file(file), LocalJudge.from_pretrained(tmp_path, device="cpu")
     assert load_scorer("judge", tmp_path, device="cpu", max_thinking=7).judge.max_thinking == 7
-    tables = [judge.answer_distribution(QUESTIONS[:2], ANSWERS) for judge in (loaded, LocalJudge(*strict_llava("8")))]
+    tables = [first_masses(judge, QUESTIONS[:2]) for judge in (loaded, LocalJudge(*strict_llava("8")))]
     np.testing.assert_allclose(*tables, rtol=1e-4)
     counted = {"model.vision_tower.vision_model.embeddings.position_ids": torch.arange(4)}  # not learned
     save_file(weights | counted, file, {"format": "pt"})

@@ -9,8 +9,7 @@ from PIL import Image
 
 from reward.errors import InvalidSampleError, JudgeError
 from reward.judges import Answer, ScriptedJudge
-from reward.judges.opinions import Opinion, combine, parse_reply
-from reward.judges.pairwise import JudgePair, PairPrompt, PairwiseJudge
+from reward.judges.pairwise import JudgePair, Opinion, PairPrompt, PairwiseJudge, combine, parse_reply
 from reward.metaeval.arena.voters import PositionBias, measure_position_bias
 from tests.toys.toy_judges import RecordingJudge, shown_captions
 
@@ -33,29 +32,16 @@ def test_a_caption_wins_by_the_mean_of_both_orders_whichever_is_called_a(one, tw
 
 
 @pytest.mark.parametrize(
-    ("reply", "expected"),
+    ("reply", "reason"),
     [
-        ("Reason: two\nlines.\n\nVerdict: Tie.", (TIE, "two\nlines.")),
-        ("**Reason:** it fits.\n**Verdict:** 2", (SECOND, "it fits.")),
-        ("Reason: x\nJudgement: <Caption 1 is better>", (FIRST, "x")),
-        ("Reasoning: x\nFinal verdict: tied", (TIE, "x")),
-        ("verdict: caption 1\nVerdict: 1", (FIRST, "")),
-        ("Reason: it says 'Verdict: 2' in its text.\nVerdict: 1", (FIRST, "it says 'Verdict: 2' in its text.")),
-        ("<think>Verdict: 1?</think>Reason: x\nVerdict: 2", (SECOND, "x")),
-        ("Caption 1 is better.", "gave no line 'Verdict: 1'"),
-        ("Verdict: 12", "gave no line"),
-        ("Verdict: 1 or 2 or tie", "gave no line"),
-        ('Reason: it says so.\n"Verdict: 1"', "gave no line"),
-        ("Verdict: 1\nVerdict: 2", "verdicts that disagree"),
+        ("Reason: two\nlines.\n\nVerdict: 1.", "two\nlines."),
+        ("**Reason:** it fits.\n**Verdict:** 1", "it fits."),
+        ("Reason: it says 'Verdict: 2' in its text.\nVerdict: 1", "it says 'Verdict: 2' in its text."),
+        ("<think>Verdict: 2?</think>Reason: x\nVerdict: 1", "x"),
     ],
 )
-def test_replies_that_are_read_and_refused(reply, expected):
-    opinion = parse_reply(reply)
-    if isinstance(opinion, str):
-        assert expected in opinion
-    else:
-        choice, reason = expected
-        assert opinion == Opinion(choice.first, choice.second, choice.tie, reason)
+def test_the_reason_of_a_reply_whose_verdict_is_read_as_in_the_table(reply, reason):
+    assert parse_reply(reply) == Opinion(1, 0, 0, reason)
 
 
 def test_position_bias_counts():
@@ -73,22 +59,13 @@ def compare(answer, *pairs, distribution=None, **options):
     return judge.compare([JudgePair(*pair, IMAGE) for pair in pairs])
 
 
-def test_the_winner_is_the_caption_and_its_reasons_say_which_order_they_are_of():
-    def longest(question):
-        first, second = map(len, shown_captions(question))
-        return f"Reason: {first} against {second} letters.\nVerdict: {1 if first > second else 2}"
-
-    verdicts = compare(longest, ("long one", "short"), ("short", "long one"))
-    assert [verdict.winner for verdict in verdicts] == ["A", "B"]
-    assert verdicts[0].reason == "8 against 5 letters.\nWith the captions exchanged: 5 against 8 letters."
-
-
 @pytest.mark.parametrize("both_orders", [True, False])
 def test_each_order_is_asked_with_image_references_and_system(both_orders):
-    judge = RecordingJudge("Verdict: 1")
+    judge = RecordingJudge(lambda asked: f"Reason: {shown_captions(asked)[0]}.\nVerdict: 1")
     pair = JudgePair("a", "b", IMAGE, references=["r1", "r2"])
     (verdict,) = PairwiseJudge(judge, both_orders=both_orders).compare([pair])
     assert verdict.winner == ("tie" if both_orders else "A")
+    assert verdict.reason == "a." + "\nWith the captions exchanged: b." * both_orders
     assert [shown_captions(question) for question in judge.asked] == [["a", "b"], ["b", "a"]][: 1 + both_orders]
     for question in judge.asked:
         assert (question.image, question.system) == (IMAGE, PairPrompt.of().system)

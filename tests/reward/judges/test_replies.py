@@ -93,7 +93,7 @@ def test_a_thought_is_let_to_its_end_before_the_answer_is_read(mark):
     thought = THOUGHT.replace("think>", mark)
     judge = Replies([f"{thought}\n\n«4»", f"{thought}\n\nGrade: «4»"]).local()
     questions = [Question("Reply 0."), Question("Reply 1.")]
-    table = judge.weigh(questions, list("12345"))
+    table = judge.answer_distribution(questions, list("12345"))
     assert table == pytest.approx(np.array([[0, 0.2, 0, 0.8, 0]] * 2))
     answers = judge.generate(questions, max_new_tokens=4)
     assert [answer.text.removeprefix(thought).strip() for answer in answers] == ["4", "Grade:"]
@@ -103,7 +103,7 @@ def test_a_thought_is_let_to_its_end_before_the_answer_is_read(mark):
 def test_a_thought_without_end_is_no_answer_and_says_which_option_to_set():
     judge = Replies([f"{THOUGHT}«4»", "«4»"]).local(max_thinking=50)
     with pytest.raises(JudgeError) as caught:
-        judge.weigh([Question("Reply 0."), Question("Reply 1.")], list("12345"))
+        judge.answer_distribution([Question("Reply 0."), Question("Reply 1.")], list("12345"))
     assert caught.value.failures == {
         0: "the judge thought for 50 tokens without an answer: give max_thinking=100 (by --set)"
     }

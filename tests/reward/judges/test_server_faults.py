@@ -11,7 +11,7 @@ import pytest
 
 from reward import FleurReward, MetricReward, TournamentReward
 from reward.errors import JudgeError
-from reward.judges import Question, ServerJudge, connection, endpoint
+from reward.judges import Question, ServerJudge, connection
 from tests.toys.loopback_judge import Fault, loopback_judge
 from tests.toys.rating_judges import strict_llava
 from tests.toys.toy_judges import pictures
@@ -67,16 +67,9 @@ def test_a_server_that_stays_down_is_given_up_and_a_later_run_goes_on(server, tm
         judge_at(server, cache=cache, retries=2, concurrency=1).answer_distribution(questions(), ANSWERS)
     assert not caught.value.failures
     assert len(server.requests) == 5 + 9, "questions after three that found the server down are not asked"
-    server.faults.extend([None] * 3 + [DOWN] * 8)
-    server.delay = 0.3
-    judge = judge_at(server, cache=cache, retries=0)
-    with pytest.raises(JudgeError, match="500"):
-        judge.answer_distribution(questions(), ANSWERS)
-    assert judge.usage.answered == 3, "what runs beside a failure is finished and kept"
-    server.faults.clear()
     judge = judge_at(server, cache=cache)
     assert np.isfinite(judge.answer_distribution(questions(), ANSWERS)).all()
-    assert (judge.usage.answered, judge.usage.cached) == (len(questions()) - 8, 8)
+    assert (judge.usage.answered, judge.usage.cached) == (len(questions()) - 5, 5)
     assert set(server.served.values()) == {1}
 
 
@@ -153,11 +146,12 @@ def test_waits_are_those_that_the_server_says_and_grow(server, monkeypatch):
     assert time.time() >= until
 
 
-def test_a_server_that_loads_its_model_is_waited_for(server, monkeypatch):
-    server.loading = 3
+def test_a_server_lists_its_models_or_says_why_not(server):
+    absent = ServerJudge("tiny", "http://127.0.0.1:9/v1", timeout=1.0)
+    with pytest.raises(JudgeError, match=r"no server can be asked at http://127\.0\.0\.1:9/v1: no connection"):
+        absent.models()
     assert judge_at(server).models() == ["tiny"]
-    monkeypatch.setattr(endpoint, "_PATIENCE_WITH_LOADING", 0.1)
-    server.loading = 1_000
+    server.loading = 1
     with pytest.raises(JudgeError, match=r"is not ready \(Error code: 503 - .*Loading model.*\); run again when it is"):
         judge_at(server).models()
 
@@ -175,7 +169,7 @@ def test_a_trainer_waits_for_a_judge_that_restarts_and_others_end_after_their_tr
         assert None not in reward(["Describe."] * 2, ["A dog.", "A cat."], image=pictures(2))
         assert not server.faults
     waits = [record.getMessage() for record in caplog.records if "waiting" in record.getMessage()]
-    form = rf"judge: 'Grade how .*'\.\.\.: waiting \d s to ask tiny at {server.endpoint} again \(\d s so far"
+    form = rf"'Grade how .*'\.\.\.: waiting \d s to ask tiny at {server.endpoint} again \(\d s so far"
     assert 1 <= len(waits) < 6, "of questions that wait at the same time, one is told of"
     assert all(re.match(form, wait) for wait in waits)
 
@@ -186,23 +180,3 @@ def test_a_judge_of_a_trainer_has_the_patience_of_remote_rewards(make, patience,
     judge = ServerJudge("tiny", "http://127.0.0.1:9/v1", patience=patience)
     make(judge)(["Describe."], ["..."], image=pictures(1))  # nothing is asked about it
     assert judge.patience == expected
-
-
-def test_nobody_listens():
-    judge = ServerJudge("tiny", "http://127.0.0.1:9/v1", retries=1, timeout=1.0)
-    with pytest.raises(JudgeError, match=r"did not answer in 2 tries.*no connection.*are lost; give `cache`"):
-        judge.generate(questions(1))
-    with pytest.raises(JudgeError, match=r"no server can be asked at http://127\.0\.0\.1:9/v1: no connection"):
-        judge.models()
-
-
-def test_another_model_than_was_asked_for_is_told_of_once(server, caplog):
-    judge = judge_at(server)
-    for told in ("tiny-2026-11-25", "tiny-0613", "TINY", "folder/tiny", "tiny:latest"):
-        server.answers_as = told
-        judge.generate([Question(told)], max_new_tokens=1)
-    assert "was asked for" not in caplog.text
-    for told in ("other", "tiny-mini", "ti", "tiny-q4_k_m.gguf"):
-        server.answers_as = told
-        judge.generate([Question(told), Question(f"{told}?")], max_new_tokens=1)
-        assert caplog.text.count(f"'tiny' was asked for, and {told!r} answers, by its own word") == 1

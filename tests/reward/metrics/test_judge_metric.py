@@ -21,7 +21,12 @@ from tests.toys.rating_judges import save_yes_judge
 from tests.toys.toy_judges import RecordingJudge
 
 RED = Image.new("RGB", (16, 16), "red")
+DRAFT, FINAL = '{"score": 100}', '{"score": 5, "reason": "no"}'
 RUBRIC = [{"criterion": "It names the dog.", "weight": 3}, "It is short."]
+
+
+def no_probabilities(question):
+    raise JudgeError(NO_PROBABILITIES)
 
 
 @pytest.fixture(scope="module")
@@ -32,15 +37,11 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize(
     ("answer", "options", "expected"),
     [
-        ("**Score:** 4/5, for 2 of 3 dogs", {}, 0.75),
         ("I count 3 dogs.\nFinal score: **2**", {"pattern": "Final score: {number}"}, 0.25),
         ("<score> 2.5 </score>", {"pattern": r"<score>\s*([\d.]+)"}, 0.375),
         ("<think>Score: 1?</think>\n> Score: 1\nScore: 5", {"pattern": "Score: {number}"}, 1.0),
         ("Score: 2. Or rather Score: 3.", {"pattern": "Score: {number}"}, "several numbers"),
         ("Between 2 and 3.", {}, "say where the grade stands with pattern="),
-        ("7", {}, "must be from 1 to 5, got 7"),
-        ("8/10", {}, "must be out of 5"),
-        ("Good.", {}, "holds no number"),
         (Answer("Good so far", truncated=True), {}, "raise max_new_tokens="),
         ('{"score": 4, "reason": "2 dogs"}', {"prompt": {"ask": "{caption}", "read": "json"}}, 0.75),
     ],
@@ -56,38 +57,25 @@ def test_a_number_is_read_at_its_place_or_there_is_a_reason(answer, options, exp
     [
         ("**No**, it is a cat.", 0.0),
         ("Hm.\nAnswer: yes.", 1.0),
-        ("Yes or no?\nNo", 0.0),
-        ("Yes.\nNo.", "several different answers of Yes, No"),
         ("Maybe", "not one of Yes, No"),
     ],
 )
 def test_without_log_probabilities_the_word_that_is_written_counts(written, expected):
-    def none(question):
-        raise JudgeError(NO_PROBABILITIES)
-
-    judge = RecordingJudge(written, none)
-    scorer = JudgeScorer(judge, prompt="yes")
+    answers = [lambda question: {"Yes": 0.3, "No": 0.1}, no_probabilities]
+    judge = RecordingJudge(written, lambda question: answers[0](question))
+    settled = JudgeScorer(judge, prompt="yes")
+    assert settled.score(RED, "A dog.").scores == pytest.approx(0.75)
+    answers.pop(0)
+    assert "no log probabilities" in settled.score(RED, "A dog.").errors[0], "a run keeps to its way of reading"
+    assert "no log probabilities" in VqaScorer(judge).score(RED, "A dog.").errors[0], "it is made of them"
+    judge.asked.clear()
+    scorer = JudgeScorer(judge, prompt=True)  # as YAML reads prompt=yes
     for _ in range(2):
         table = scorer.score(RED, "A dog.")
         assert table.scores == expected if isinstance(expected, float) else expected in table.errors[0]
     assert len(judge.asked) == 3  # the second time it is asked for the word at once
-    assert "no log probabilities" in VqaScorer(judge).score(RED, "A dog.").errors[0]  # it is made of them
-    table = JudgeScorer(RecordingJudge(written), prompt=True).score(RED, "A dog.")  # as YAML reads prompt=yes
-    assert table.scores == expected if isinstance(expected, float) else expected in table.errors[0]
     with pytest.raises(JudgeError, match="no function `distribution`"):  # the judge itself
         JudgeScorer(RecordingJudge(), prompt=True).score(RED, "A dog.")
-
-
-def test_a_run_keeps_to_the_way_of_reading_that_its_first_questions_settled():
-    def fails(question):
-        raise JudgeError(NO_PROBABILITIES)
-
-    replies = [{"Yes": 0.3, "No": 0.1}, fails]
-    judge = RecordingJudge("Yes", lambda question: replies[0](question) if callable(replies[0]) else replies[0])
-    scorer = JudgeScorer(judge, prompt="yes")
-    assert scorer.score(RED, "A dog.").scores == pytest.approx(0.75)
-    replies.pop(0)
-    assert "no log probabilities" in scorer.score(RED, "A dog.").errors[0], "it is not read from words now"
 
 
 def test_five_lines_of_the_users_yaml_ask_published_judges(tmp_path):
@@ -122,11 +110,9 @@ def test_prompts_that_cannot_be_are_refused_with_a_right_one(prompt, options, me
 RUBRICS = [
     "- a\n- b",
     "1. a\n\n2) b\n",
-    {"a": 1, "b": 1},
-    [["a", 1], ("b", 1.0)],
     [{"title": "A", "description": "a", "weight": 1}, {"criterion": "b", "points": "1"}],
     json.dumps({"criterion": ["a", "b"], "weight": [1, 1]}),
-    {"rubric": ["a", "b"]},
+    ["a", "b"],
 ]
 
 
@@ -136,22 +122,22 @@ def test_criteria_in_the_forms_that_people_have(cell):
 
 
 CHOICES = ["cat", "dog"]
+DOG = Item("q", 1, "dog", ("cat", "dog"))
 
 
 @pytest.mark.parametrize(
     ("fields", "item"),
     [
         ({"question": "q", "answer": "dog"}, Item("q", answer="dog")),
-        ({"question": "q", "answer": "B", "choices": CHOICES}, Item("q", 1, "dog", ("cat", "dog"))),
-        ({"question": "q", "answer": "Dog", "options": CHOICES}, Item("q", 1, "dog", ("cat", "dog"))),
-        ({"question": "q", "answer": 1, "choices": CHOICES}, Item("q", 1, "dog", ("cat", "dog"))),
-        ({"question": "q", "answer": "b", "choices": {"a": "cat", "b": "dog"}}, Item("q", 1, "dog", ("cat", "dog"))),
-        ({"question": "Q: q\nA. cat\n(B) dog", "answer": "B"}, Item("Q: q", 1, "dog", ("cat", "dog"))),
-        ({"question": "q\nA. cat\nB. dog\nNow?", "answer": "B"}, Item("q\nNow?", 1, "dog", ("cat", "dog"))),
+        ({"question": "q", "answer": "B", "choices": CHOICES}, DOG),
+        ({"question": "q", "answer": "Dog", "options": CHOICES}, DOG),
+        ({"question": "q", "answer": 1, "choices": CHOICES}, DOG),
+        ({"question": "q", "answer": "B", "choices": ["A. cat", "B. dog"]}, DOG),
+        ({"question": "q", "answer": "dog", "choices": ["(A) cat", "(B) dog"]}, DOG),
+        ({"question": "q\nA. cat\nB. dog", "answer": 1, "choices": CHOICES}, DOG),
+        ({"question": "q\nA. cat\n(B) dog", "answer": "B"}, DOG),
+        ({"question": "q\nA. cat\nB. dog\nNow?", "answer": "B"}, DOG._replace(text="q\nNow?")),
         ({"question": "q\nA. a\ncat\nB. a\ndog", "answer": "B"}, Item("q", 1, "a\ndog", ("a\ncat", "a\ndog"))),
-        ({"question": "q", "answer": "B", "choices": ["A. cat", "B. dog"]}, Item("q", 1, "dog", ("cat", "dog"))),
-        ({"question": "q", "answer": "dog", "choices": ["(A) cat", "(B) dog"]}, Item("q", 1, "dog", ("cat", "dog"))),
-        ({"question": "q\nA. cat\nB. dog", "answer": 1, "choices": CHOICES}, Item("q", 1, "dog", ("cat", "dog"))),
         ({"question": "q", "answer": "yes"}, Item("q", 1, "Yes", ("Yes", "No"))),
         ({"question": "q", "answer": False}, Item("q", 1, "No", ("Yes", "No"))),
     ],
@@ -162,16 +148,11 @@ def test_questions_in_the_forms_that_people_have(fields, item):
 
 
 @pytest.mark.parametrize(
-    ("choices", "orders"),
-    [
-        (["red", "green", "blue"], 6),
-        (["cat", "dog", "Both of them"], 1),
-        (["cat", "dog", "A and B"], 1),
-    ],
+    ("choices", "orders"), [(["red", "green", "blue"], 6), (["cat", "dog", "Both of them"], 1), (["cat", "A and B"], 1)]
 )
 def test_choices_are_shuffled_by_the_seed_and_the_question_alone(choices, orders):
-    def shuffled(question, seed, given=choices):
-        return shuffle_choices(Item(question, answer=choices[0], choices=tuple(given)), seed).choices
+    def shuffled(question, seed, texts=choices):
+        return shuffle_choices(Item(question, answer=choices[0], choices=tuple(texts)), seed).choices
 
     assert len({shuffled("Which?", seed) for seed in range(40)}) == orders
     assert len({shuffled(f"Which, {number}?", 0) for number in range(40)}) == orders
@@ -183,16 +164,14 @@ def test_choices_are_shuffled_by_the_seed_and_the_question_alone(choices, orders
 def test_a_judge_that_prefers_a_letter_prefers_no_answer(tmp_path):
     """Where the right choice always comes first, a judge that always says A has a share of one third by its answers."""
     judge = RecordingJudge(distribution={"A": 0.7, "B": 0.1, "C": 0.1, "D": 0.1})
+    judge.fingerprint = "the same"  # it remembers its questions
     rows = []
     for number in range(300):
         question = {"question": f"What is thing {number}?", "answer": "red", "choices": ["red", "green", "blue"]}
         rows.append({"caption": "A red star.", "questions": [question]})
     in_process = QuestionsScorer(judge).score(rows).scores[:, 0]
     assert in_process.mean() == pytest.approx((0.7 + 0.1 + 0.1) / 3, abs=0.05)
-    other = QuestionsScorer(judge, seed=1)
-    assert other.score(rows).scores[:, 0].tolist() != in_process.tolist()
-    judge.fingerprint = "the same"  # it remembers its questions
-    assert other.fingerprint != QuestionsScorer(judge).fingerprint
+    assert QuestionsScorer(judge, seed=1).score(rows).scores[:, 0].tolist() != in_process.tolist()
     score_dataset(write_lines(tmp_path / "rows.jsonl", rows), QuestionsScorer(judge), tmp_path / "scores.jsonl")
     assert [row["answered"] for row in read_lines(tmp_path / "scores.jsonl")] == in_process.tolist()
 
@@ -202,7 +181,9 @@ def test_a_judge_that_prefers_a_letter_prefers_no_answer(tmp_path):
     [
         (read_rubric, None, "the row has no rubric; write"),
         (read_rubric, 3, r'must be a list, got 3; write \["It names the dog."'),
+        (read_rubric, {"a": 1}, r"must be a list, got {'a': 1}; write"),
         (read_rubric, ["a", " "], "item 2 has no text"),
+        (read_rubric, [["a", 1]], "item 1 has no text"),
         (read_rubric, [{"criterion": "a", "weight": "much"}], "has the weight 'much', which is no number"),
         (read_rubric, [{"criterion": "a", "weight": -1}], "nothing with a weight above 0"),
         (read_questions, ["What runs?"], "item 1 is 'What runs"),
@@ -236,6 +217,16 @@ def test_a_rubric_is_the_weighted_share_of_yes_and_vqascore_the_probability_of_i
         ('Sure: {"reason": "", "score": 7.5} That is it.', 0.075),
         ('{"score": 101}', "must be a number from 0 to 100, got 101"),
         ('{"score": true}', "must be a number from 0 to 100, got True"),
+        (f"The caption 'A dog's {DRAFT}' ... {FINAL}", 'different values of "score"'),
+        (f'The caption says "A star. {DRAFT}" and no more. {FINAL}', 0.05),
+        (f"It says \u201cA star. {DRAFT}\u201d: {FINAL}", 0.05),
+        (f"The caption is '{DRAFT}'. {FINAL}", 0.05),
+        (f"> {DRAFT}\n<think>{DRAFT}</think>{FINAL}", 0.05),
+        ('{"score": 5, "reason": "It says {\\"score\\": 100}."}', 0.05),
+        (f'The set {{a, b}} is fine. {FINAL} {{"sure": true}}', 0.05),
+        (f'{{"score": 5, oops, "parts": {DRAFT}}}', "holds no JSON object"),
+        ('{"a":' * 3000, "holds no JSON object"),
+        ('{"score": "\\ud83d"}', "holds no JSON object"),
         (Answer('{"score"', truncated=True), "raise max_new_tokens="),
     ],
 )

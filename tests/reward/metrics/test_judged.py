@@ -37,7 +37,7 @@ METRICS = {
     "questions": ("", {"sees_image": True, "seed": 7}),
     "clair": ('{"score": 50}', {"max_new_tokens": 99}),
     "vqascore": ("", {"prompt": {"ask": "Is it {caption}?", "read": "p(yes)", "system": ""}}),
-    "fleur": ("0.50", {"use_references": False, "draws": 2, "temperature": 0.5, "seed": 3, "explanation": "after"}),
+    "fleur": ("0.50", {"use_references": False, "draws": 2, "temperature": 0.5, "seed": 3, "explain": "before"}),
     "harmoniceval": ("", {"gamma": 0.5, "task": "referring", "criteria": ["fluency"]}),
 }
 
@@ -183,6 +183,10 @@ def test_settings_travel_with_the_checkpoint_and_the_judge_is_given_again(metric
         assert (list(value) if isinstance(value, tuple) else value) == settings[name]
     others = [load_scorer(metric, judge), load_scorer(metric, tmp_path, judge=judge, max_characters=60)]
     assert scorer.fingerprint not in [each.fingerprint for each in others]
+    config = tmp_path / "config.json"
+    config.write_text(config.read_text().replace("{", '{"old": 1, ', 1))
+    with pytest.raises(CheckpointError, match=rf"has 'old', which {metric} does not: take it out of config.json"):
+        load_scorer(metric, tmp_path, judge=judge)
 
 
 def test_what_is_no_judge_and_what_is_not_there_is_refused(metric):

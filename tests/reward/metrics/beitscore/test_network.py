@@ -17,7 +17,7 @@ from reward.metrics.beitscore.config import PRESETS, BeitScoreConfig
 from reward.metrics.beitscore.model import BeitScoreModel
 from reward.metrics.beitscore.retrieval import load_beit3_towers
 from reward.metrics.beitscore.scorer import BeitScoreScorer
-from reward.training.corruptions.retrieval import clip_embeddings
+from reward.training.corruptions.retrieved import clip_embeddings
 from tests.contract import TOLERANCE
 from tests.reward.metrics.beitscore.tiny_beitscore import make_config, make_model, make_scorer, train_spm
 

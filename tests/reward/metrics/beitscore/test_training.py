@@ -7,9 +7,9 @@ from torch.nn import functional as F
 
 from reward.errors import ConfigError
 from reward.metrics.beitscore.training import PRESETS, BeitScoreCollator, make_model
+from reward.training.caption_pairs import ScenePairs
 from reward.training.config import make_config
 from reward.training.loop import train
-from reward.training.pairs import ScenePairs
 from tests.reward.metrics.beitscore import tiny_beitscore
 from tests.reward.training.small_runs import NO_STAGES, record, small_beitscore
 

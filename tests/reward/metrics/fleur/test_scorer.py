@@ -86,35 +86,14 @@ def test_answers_without_decimals_to_smooth_use_the_units_place(text, smoothed):
     assert scored(answer) == pytest.approx([smoothed, digit])
 
 
-FOUND = [".85", "0,85", "  0.85\n", "0.85 out of 1.0", "0.85 / 1", "\uff10.\uff18\uff15"]
-FOUND += ["**Grade:** 0.85, because 2 of 3 dogs are there"]
-FOUND += ["The score is 0.85 for 2 dogs.", "I would give it 0.85.", "On a scale of 0.0 to 1.0, I say 0.85"]
-
-
-NO_NUMBERS = ["I cannot rate this image.", "", "There is 1 dog", "Between 0.7 and 0.8", "0.8.5", "1,000", "85"]
-NO_NUMBERS += ["0.85%", "8/10", "0.8 out of 10", "1.5", "-0.5"]
-
-
-@pytest.mark.parametrize("text", [*FOUND, *NO_NUMBERS])
-def test_the_number_of_an_answer_is_found_or_the_answer_is_shown(text):
-    if text in FOUND:
-        assert scored(certain(text)) == pytest.approx([0.85, 0.85])
-    else:
-        assert text.strip()[:20] in scored(certain(text))
-
-
-@pytest.mark.parametrize(
-    ("text", "always", "written"),
-    [("0.8", 0.745, 0.7), ("0.80", 0.745, 0.7), ("0.85", 0.745, 0.745), ("0.853", 0.745, 0.745)],
-)
-def test_both_readings_of_the_second_decimal(text, always, written, caplog):
+@pytest.mark.parametrize("text", ["0.8", "0.80", "0.85", "0.853"])
+def test_both_decimals_are_smoothed_where_they_are_reported(text, caplog):
     answer = unsure(unsure(certain(text), 2, _8=0.8, _3=0.2), 3, _5=0.9, end=0.1)
-    assert scored(answer, second_decimal="written") == pytest.approx([written, float(text)])
-    assert scored(answer) == pytest.approx([always, float(text)])
+    assert scored(answer) == pytest.approx([0.745, float(text)])
     assert caplog.text == ""
     if text == "0.8":  # a server may leave out the end
         short = replace(answer, tokens=answer.tokens[:3], logprobs=answer.logprobs[:3])
-        assert scored(short) == scored(short, second_decimal="written") == pytest.approx([written, 0.8])
+        assert scored(short) == pytest.approx([0.7, 0.8])
         assert "1 answers with one decimal are smoothed over that decimal alone" in caplog.text
 
 
@@ -128,7 +107,7 @@ def test_judges_that_cannot_rate_are_refused_with_the_alternative():
     merged = Answer("0.85", ("0", ".", "85"), ({"0": 0.0}, {".": 0.0}, {"85": 0.0}))
     with pytest.raises(JudgeError, match=r"'85'.*harmoniceval"):  # the tokenizer is not known before the answer comes
         FleurScorer(RecordingJudge(merged, pieces=lambda text: None)).score([CaptionSample("A star.", PICTURE)])
-    for wrong in ({"draws": 0}, {"draws": 2, "temperature": 0}, {"explanation": "during"}, {"second_decimal": "never"}):
+    for wrong in ({"draws": 0}, {"draws": 2, "temperature": 0}, {"explain": "during"}):
         with pytest.raises(ConfigError, match="must be"):
             FleurScorer(RecordingJudge("0.8"), **wrong)
 
@@ -146,14 +125,12 @@ def test_there_is_no_score_where_digits_are_lost(answer, reason):
 
 
 def test_references_are_shown_unless_switched_off():
-    samples = [CaptionSample("A star.", PICTURE, REFERENCES), CaptionSample("A star.", PICTURE)]
     judge = RecordingJudge(certain("0.50"))
-    FleurScorer(judge).score(samples)
-    FleurScorer(judge, use_references=False).score(samples[:1])
-    with_references, without, off = judge.asked
-    assert all(f"> {reference}" in with_references.text for reference in REFERENCES)
-    assert "eference" not in without.text
-    assert off.text == without.text
+    for use_references in (True, False):
+        FleurScorer(judge, use_references=use_references).score([CaptionSample("A star.", PICTURE, REFERENCES)])
+    shown, hidden = judge.asked
+    assert all(f"> {reference}" in shown.text for reference in REFERENCES)
+    assert "eference" not in hidden.text
 
 
 def test_an_explanation_may_come_before_the_grade_which_needs_it_then():
@@ -165,7 +142,7 @@ def test_an_explanation_may_come_before_the_grade_which_needs_it_then():
         return " \n" if "> empty" in question.text else " It fits.\n"
 
     judge = RecordingJudge(answer)
-    scorer = FleurScorer(judge, explanation="before")
+    scorer = FleurScorer(judge, explain="before")
     samples = [CaptionSample(text, PICTURE, ["ours"]) for text in ("good", "large", "empty")]
     table = scorer.score([*samples, CaptionSample("good", None)])
     assert table.texts["explanation"] == ["It fits.", None, None, None]

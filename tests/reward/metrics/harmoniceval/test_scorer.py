@@ -148,13 +148,6 @@ def test_certain_ratings_and_small_gammas_divide_by_nothing(gamma):
         assert aggregate([[0, 0, 0, 0.1, 0.9], even], gamma).weights.tolist() == [1, 0]
 
 
-def test_the_default_gamma_is_the_paper_s_and_samples_may_come_together():
-    weights = aggregate([[0, 0, 0, 0.5, 0.5], [0.5, 0, 0, 0, 0.5]]).weights
-    assert weights[0] / weights[1] == pytest.approx(16 ** (1 / 3))
-    many = np.random.default_rng(0).random((4, 3, 5))
-    assert aggregate(many).overall == pytest.approx([aggregate(one).overall for one in many], abs=1e-12)
-
-
 @pytest.mark.parametrize(
     ("probabilities", "gamma", "message"),
     [
