@@ -31,7 +31,8 @@ class RetrievalReward(MetricReward):
 
     It is the softmax of the cosines of the caption with all images, divided by the CLIP's temperature. Captions that
     are all alike have a mean of exactly 1 / images, whatever they say; so this pays for what tells images apart, and
-    for nothing else. Use it beside a metric that sees what is wrong: `CombinedReward([VelaReward(), RetrievalReward()])`.
+    for nothing else. Use it beside a metric that sees what is wrong, as in
+    `CombinedReward([VelaReward(), RetrievalReward()])`.
 
     A trainer's call compares with the images of all processes of the training, each of which must call it. `rewards`
     and `score`, which processes call by themselves, compare with those of the call. Rewards of different numbers of
