@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reward.checkpoints.fingerprints import fingerprint_source
+from reward.checkpoints.fingerprints import fingerprint_checkpoint
 from reward.checkpoints.folders import read_config, resolve_checkpoint
 from reward.errors import ConfigError
 from reward.metrics.base import MetricSpec
@@ -113,7 +113,7 @@ def train(
                 f"{', '.join(stated)}, or train without a checkpoint"
             )
         spec = _trained_spec(spec, read_config(start, metric=spec.name))
-        record["init"] = {"source": os.fspath(init), "fingerprint": fingerprint_source(start)}
+        record["init"] = {"source": os.fspath(init), "fingerprint": fingerprint_checkpoint(start)}
     process = begin(output, record, resume=resume)
     # Asked again for a run that is whole, nothing is trained: its record has all that the result holds.
     complete = finished(output)

@@ -18,8 +18,7 @@ from reward.backbones import load_clip
 from reward.backbones.clip import Scaling, normalized
 from reward.errors import CheckpointError, ConfigError, ImageError
 from tests.reward.metrics.tiny_vela import clip_architecture
-from tests.toys.small_clip import small_clip
-from tests.toys.toy_clips import toy_clip
+from tests.toys.toy_clips import small_clip, toy_clip
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 WEIGHTS = GOLDEN / "longclip_tiny_weights.safetensors"

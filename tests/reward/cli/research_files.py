@@ -22,8 +22,8 @@ from tests.reward.metrics.beitscore.test_training import published
 from tests.reward.training.small_runs import small_data
 from tests.toys.json_lines import write_lines
 from tests.toys.loopback_judge import LoopbackJudge
-from tests.toys.rating_judges import save_rating_judge
-from tests.toys.small_clip import small_clip
+from tests.toys.toy_clips import small_clip
+from tests.toys.toy_judges import save_rating_judge
 
 _ORDERS = list(product(("1.png", "2.png"), ("A dog runs.", "Two dogs.")))
 _TASKS = {"REG": {"box": [4, 4, 16, 16]}, "IC": {}}

@@ -17,7 +17,7 @@ from reward import CaptionSample, MetricReward, load_scorer
 from reward.errors import CheckpointError, ConfigError
 from tests.contract import ScorerContract
 from tests.toys import toy_judges
-from tests.toys.toy_models import ENCODER, text_sizes
+from tests.toys.toy_captioners import ENCODER, text_sizes
 
 PROMPT = "Describe the image."
 CAPTIONS = ["A red star", "A red star on the left of two blue circles.", "Two squares", "Hm. <|im_end|>"]

@@ -13,7 +13,7 @@ from reward.training.config import make_config
 from reward.training.loop import train
 from tests.reward.metrics.tiny_vela import language_architecture, make_tokenizer
 from tests.reward.training.small_runs import weights
-from tests.toys.small_clip import small_clip
+from tests.toys.toy_clips import small_clip
 
 pytestmark = pytest.mark.slow
 

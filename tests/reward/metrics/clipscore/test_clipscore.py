@@ -15,8 +15,7 @@ from reward import CaptionSample, load_scorer
 from reward.errors import CheckpointError
 from tests.contract import SAMPLES, ScorerContract
 from tests.toys.pictures import png
-from tests.toys.small_clip import small_clip
-from tests.toys.toy_clips import TYPES, bert_tokenizer, gemma_tokenizer, toy_clip
+from tests.toys.toy_clips import TYPES, bert_tokenizer, gemma_tokenizer, small_clip, toy_clip
 
 WORDS = "A red star stands on the grass beside a small house . "
 PICTURES = [

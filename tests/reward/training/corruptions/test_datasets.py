@@ -10,7 +10,7 @@ from reward.training.corruptions import datasets
 from reward.training.corruptions.datasets import Retriever, make_corrupted
 from reward.training.corruptions.retrieved import clip_embeddings
 from tests.toys.json_lines import write_lines
-from tests.toys.small_clip import small_clip
+from tests.toys.toy_clips import small_clip
 
 
 @pytest.mark.parametrize(

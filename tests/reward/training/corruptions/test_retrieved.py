@@ -9,7 +9,7 @@ from reward.errors import DataError
 from reward.training.corruptions import retrieved
 from reward.training.corruptions.retrieved import clip_embeddings, retrieve_negatives
 from reward.training.corruptions.sampler import Negative
-from tests.toys.small_clip import small_clip
+from tests.toys.toy_clips import small_clip
 
 COUNT = 200
 rng = np.random.default_rng(0)
