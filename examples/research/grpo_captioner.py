@@ -28,7 +28,7 @@ from integrations.demo.grpo import Written, make_trainer
 from integrations.demo.quality import MEASURES, compare_systems, mean_quality, write_tables
 from integrations.demo.run import SEED
 from integrations.trl import ResumeWeights, RewardMonitor, last_checkpoint, load_policy
-from reward import BeitScoreReward, CombinedReward, RetrievalReward, VelaReward
+from reward import BeitScoreReward, CombinedReward, LengthReward, RetrievalReward, VelaReward
 from reward.report import markdown_table
 from reward.scenes import make_dataset
 
@@ -39,9 +39,9 @@ METRICS = {
     "vela": "VELA",
     "beitscore": "BEiTScore",
     "both": "0.7 VELA + 0.3 BEiTScore",
-    "retrieval": "0.7 VELA + 0.3 RetrievalReward",
-    "fluency": "VELA's fluency",
-    "fluency_retrieval": "0.7 VELA's fluency + 0.3 RetrievalReward",
+    "vela_retrieval": "0.7 VELA + 0.3 RetrievalReward",
+    "length": "LengthReward(high=10)",
+    "length_retrieval": "0.7 LengthReward(high=10) + 0.3 RetrievalReward",
 }
 DECODING = ("greedy", "sampled")
 
@@ -112,15 +112,18 @@ def make_reward(options: argparse.Namespace) -> Any:
     """The reward function asked for."""
     name, device = options.reward, "cpu"
     if name == "beitscore":
-        return BeitScoreReward(options.beitscore, name="beitscore", device=device)
-    weights = {"fluency": 1.0} if name.startswith("fluency") else None
-    vela = VelaReward(options.vela, weights, name="vela", device=device)
-    if name in ("vela", "fluency"):
-        return vela
+        return BeitScoreReward(options.beitscore, name=name, device=device)
+    first: Any
+    if name.startswith("length"):
+        first = LengthReward(high=10, margin=50)
+    else:
+        first = VelaReward(options.vela, name="vela", device=device)
+    if name in ("vela", "length"):
+        return first
     second: Any = RetrievalReward(device=device)
     if name == "both":
         second = BeitScoreReward(options.beitscore, name="beitscore", device=device)
-    return CombinedReward([vela, second], weights=[0.7, 0.3], name=name)
+    return CombinedReward([first, second], weights=[0.7, 0.3], name=name)
 
 
 def check_options(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:

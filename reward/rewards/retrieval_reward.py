@@ -95,7 +95,7 @@ class RetrievalReward(MetricReward):
                 raise InvalidSampleError(f"{self.__name__}: {scorer.shortage}")
         return rewards
 
-    def _rating(self, loaded: Any) -> _Retrieval:
+    def _rating(self, loaded: Any) -> Any:
         return _Retrieval(loaded, self.minimum_images, self.temperature)
 
 
