@@ -181,6 +181,12 @@ ImageRoot = Annotated[
         help="Folder that relative image paths start from; default: the folder of the data file, else this folder."
     ),
 ]
+Annotations = Annotated[
+    Path | None,
+    typer.Option(
+        help="File with the names of the images by image_id, their references, or both, such as captions_val2014.json."
+    ),
+]
 GroupColumn = Annotated[
     str | None,
     typer.Option(help="For one candidate a row: column of what the candidates of one image share; default: the image."),

@@ -37,7 +37,7 @@ def print_report(
     else:
         for table in report.tables:
             rows = table.frame.to_numpy().tolist()
-            terminal.print_table(list(table.frame), rows, title=table.title, best=table.best)
+            terminal.print_table(list(table.frame), rows, title=table.title, best=table.best, best_of=table.best_of)
     console = terminal.console(stderr=True)
     if notes is None:
         notes = [] if quiet else report.notes

@@ -186,6 +186,10 @@ def test_the_folder_of_a_report_holds_three_whole_files(tmp_path):
     alone = report.write(tmp_path / "alone.html")
     assert [name for name in ("bench.json", "alone.json") if name in alone.read_text()] == []
     assert sorted(path.name for path in tmp_path.glob("alone*")) == ["alone.html"]
+    # What LaTeX would read as commands is text.
+    tex = report.write(tmp_path / "alone.tex").read_text()
+    assert r'column:sharp \& \textless{}b\textgreater{}"\$a\textasciicircum{}\$"\textless{}/b' in tex
+    assert (tex.count(r"\begin{tabular}"), tex.count(r"\textbf{length} & \textbf{")) == (3, 2)
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match=f"cannot write {tmp_path / 'file'}"):
         check_report(tmp_path / "file")
