@@ -15,8 +15,7 @@ from reward import RetrievalReward, load_scorer
 from reward.errors import ConfigError, InvalidSampleError
 from reward.scenes import make_dataset
 from tests.toys.toy_clips import toy_clip
-from tests.toys.trainer_call import call
-from tests.toys.trainer_log import TrainerLog
+from tests.toys.trainer import TrainerLog, call
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +105,7 @@ import json, sys
 from accelerate import PartialState, debug_launcher
 from reward import RetrievalReward
 from reward.scenes import make_dataset
-from tests.toys.trainer_call import call
+from tests.toys.trainer import call
 
 def rate(folder):
     rank = PartialState(cpu=True).process_index
