@@ -83,7 +83,7 @@ def test_the_page_of_scores_shows_everything(tmp_path, run):
     output = tmp_path / "new" / "report.html"
     line = ("report", write_lines(tmp_path / "scores.jsonl", rows), "-o", output)
     _, err = run(*line)
-    assert "9 of 90 captions have no reward" in err
+    assert "9 of 90 rows have no reward" in err
     assert "pictures are left out, as they could not be read; the first: image file" in err
     assert err.count("name the folder that image paths start from with --image-root") == 1
     page = Page(output)
@@ -107,9 +107,9 @@ def test_what_was_scored_is_found_again(command, by, tmp_path, run):
     run(command, write_lines(data / "rows.jsonl", rows), "-m", "clipscore", "-o", scored, *names)
     _, err = run("report", scored, "-o", output)
     page = Page(output)
-    assert (len(page.pictures), f"captions have no {by}" in err) == (6, False)
+    assert (len(page.pictures), f"have no {by}" in err) == (6, False)
     same = f"clipscore is not shown: it is the same as {by}"
-    for part in ("a star a star a star", "Scored by clipscore (checkpoint: embedded).", same):
+    for part in ("a star a star a star", "Scored by clipscore (weights for drawings).", same):
         assert part in page.shown
 
     (tmp_path / "scores.jsonl.summary.json").unlink()
@@ -144,7 +144,7 @@ def test_candidates_in_lists_count_one_by_one(tmp_path):
     ]
     data = read_scored(write_lines(tmp_path / "lists.jsonl", lists))
     report = scores_report(data)
-    assert (report.notes, report.warnings[0]) == (["2 rows with 4 candidates."], "2 of 4 captions have no rewards")
+    assert (report.notes, report.warnings[0]) == (["2 rows with 4 candidates."], "2 of 4 candidates have no rewards")
     assert [data.scores[name].dropna().tolist() for name in data.scores] == [[0.5, 0.7], [0.1, 0.2, 0.3]]
     assert [*zip(data.best["caption"], data.best["row"], strict=True)] == [("c", 1), ("a", 1)]
     assert data.errors.to_dict() == {2: "broken"}
