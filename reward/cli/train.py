@@ -78,7 +78,8 @@ def train(
 
     Presets of vela: tiny (from scratch, in minutes), paper, and the paper's ablations paper-text-only,
     paper-image-only, paper-clip, paper-pacs, paper-longclip-b, paper-llama, paper-phi, paper-transformer and
-    paper-one-score; ours are paper-one-prompt (it scores with a third of the work) and paper-reference-free.
+    paper-one-score; authors-code has the rates, rank, batch and epochs of the authors' published training file; ours
+    are paper-one-prompt (it scores with a third of the work) and paper-reference-free.
     reward/metrics/vela/presets.yaml lists which values are the paper's and which are ours. Presets of beitscore: tiny
     and paper.
 

@@ -37,6 +37,8 @@ class TrainingConfig(Settings):
         sampling: how often each kind of error comes in an epoch: `"balanced"`, all equally often, or `"pool"`, each
             pair once and so each kind as often as the data have it.
         learning_rate: peak step size of AdamW with betas (0.9, 0.999).
+        learning_rates: {start of parameters' names: their peak step size}, such as `{"text": 5e-5}` for VELA's language
+            model; None trains all with `learning_rate`.
         weight_decay: AdamW's weight decay; not applied to biases and norms.
         schedule: `"constant"`, `"linear"` or `"cosine"` decay to 0, after the warm-up.
         warmup_ratio: share of all steps in which the rate rises from 0, in [0, 1).
@@ -80,6 +82,7 @@ class TrainingConfig(Settings):
     categories: OneOrMore = ()
     sampling: Literal["balanced", "pool"] = "balanced"
     learning_rate: Positive = 1e-4
+    learning_rates: dict[str, Positive] | None = None
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     warmup_ratio: Rate = 0.0

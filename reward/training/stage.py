@@ -112,6 +112,11 @@ def train_stage(
         model = training.make_model(config.model, texts=rows[TRAIN].texts, precision=config.precision)
     else:
         model = training.load_for_training(start, config.model, precision=config.precision)
+    trained = [name for name, value in model.named_parameters() if value.requires_grad]
+    for part in config.learning_rates or ():
+        if not any(name.startswith(part) for name in trained):
+            tops = ", ".join(dict.fromkeys(name.partition(".")[0] for name in trained))
+            raise ConfigError(f"learning_rates: no trained parameter begins with {part!r}; they begin with {tops}")
     if process.is_main_process:
         ready()
         if not resume:
@@ -262,6 +267,7 @@ def _make_trainer(
         model,
         order=make_order(rows[TRAIN], config, args),
         loss=config.loss,
+        learning_rates=config.learning_rates,
         args=args,
         data_collator=collate,
         train_dataset=rows[TRAIN],

@@ -52,19 +52,29 @@ def mean_loss(name: str, outputs: torch.Tensor, targets: torch.Tensor) -> torch.
 class MetricTrainer(Trainer):
     """Trains a network whose output has `scores` (N,), and `logits` (N,) for pairs, against `labels` of each batch.
 
-    It differs from its base class in three ways. It has losses on scores, in which every row of a step weighs the same,
+    It differs from its base class in four ways. It has losses on scores, in which every row of a step weighs the same,
     also in a batch that is not full. The order of the rows is a function of seed and epoch. It tells the data set the
-    epoch, so that random choices about a row can change with it.
+    epoch, so that random choices about a row can change with it. Parts of the network can have their own step size.
 
     Args:
         network: what is trained.
         order: order of the training rows.
         loss: `"mse"`, `"l1"` or `"bce"`; see `reward.training.config.TrainingConfig`.
+        learning_rates: as there.
         kwargs: as for `transformers.Trainer`, except `model`.
     """
 
-    def __init__(self, network: nn.Module, *, order: EpochOrder, loss: str = "mse", **kwargs: Any) -> None:
+    def __init__(
+        self,
+        network: nn.Module,
+        *,
+        order: EpochOrder,
+        loss: str = "mse",
+        learning_rates: Mapping[str, float] | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(model=_Scores(network), **kwargs)
+        self._learning_rates = learning_rates or {}
         # The loss is a mean over the batch, so the base class must divide it by the number of accumulated batches.
         self.model_accepts_loss_kwargs = False
         self.loss_is_scaled_for_ga = False
@@ -108,6 +118,23 @@ class MetricTrainer(Trainer):
                 "bf16 or fp32, or check that the weights it started from are finite"
             )
         return loss
+
+    def create_optimizer(self, *args: Any, **kwargs: Any) -> torch.optim.Optimizer:
+        """As in the base class, with groups of their own for the parameters that `learning_rates` names."""
+        is_new = self.optimizer is None
+        optimizer: torch.optim.Optimizer = super().create_optimizer(*args, **kwargs)
+        if is_new:
+            for start, rate in self._learning_rates.items():
+                self._set_rate(optimizer, start, rate)
+        return optimizer
+
+    def _set_rate(self, optimizer: torch.optim.Optimizer, start: str, rate: float) -> None:
+        named = {id(value) for name, value in self.model.network.named_parameters() if name.startswith(start)}
+        for group in list(optimizer.param_groups):
+            moved = [value for value in group["params"] if id(value) in named]
+            if moved:
+                group["params"] = [value for value in group["params"] if id(value) not in named]
+                optimizer.add_param_group({**group, "params": moved, "lr": rate})  # with the group's weight decay
 
     def _get_train_sampler(self, train_dataset: Any = None) -> EpochOrder:
         return self._order

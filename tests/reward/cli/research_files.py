@@ -13,6 +13,7 @@ from reward.metrics.fleur.prompt import FleurPrompt
 from reward.metrics.vela.prompts import DEFAULT_PROMPTS
 from reward.metrics.vela.scorer import VelaScorer
 from tests import test_hub
+from tests.benchmarks.peers import bert_folder
 from tests.reward.metaeval.arena.made_arenas import BASELINES, TABLE_8, WORDS
 from tests.reward.metaeval.benchmarks.published_layouts import POLARIS, parquet, scores_of_fleur, write_layout
 from tests.reward.metaeval.small_benchmarks import write_files
@@ -29,14 +30,7 @@ _ORDERS = list(product(("1.png", "2.png"), ("A dog runs.", "Two dogs.")))
 _TASKS = {"REG": {"box": [4, 4, 16, 16]}, "IC": {}}
 _TASKS |= {task: {"question": "Who runs?"} for task in ("VQA", "VDU")}
 _RATED = [
-    {
-        "image": image,
-        "candidate": text,
-        "references": [f"Dog {n}."],
-        "ratings": [n % 4, 2, n],
-        "fleur": n,
-        "fleur_raw": n,
-    }
+    {"image": image, "candidate": text, "references": [f"Dog {n}."], "ratings": [n % 4, 2, n]}
     for n, (image, text) in enumerate(_ORDERS)
 ]
 _TEXTS = [
@@ -45,6 +39,7 @@ _TEXTS = [
 ]
 _MMHE = [
     {"image": "1.png", "candidate": f"{n} dogs.", "item": task, "category": task, "best": n, **fields}
+    | {"references": [f"Dog {n} of {task}."]}
     | {"ratings": {name: [n, n + 1, 5] for name in CRITERIA}}
     for task, fields in _TASKS.items()
     for n in range(3)
@@ -76,7 +71,6 @@ _IN_FOLDERS += ("genai-bench", "longcapvlcp")
 # What a command names as a file, or as FILE or FOLDER of a benchmark or an option: content, or a function that writes.
 FILES = {
     "flickr8k.jsonl": _RATED,
-    "flickr8k_scores.jsonl": _RATED,
     "foil.jsonl": _TEXTS,
     "mmhe.jsonl": _MMHE,
     "captions.jsonl": [{"image": "1.png", "caption": "A red dog lies on grass. " * 15 + "It guards a red ball."}],
@@ -98,7 +92,8 @@ FILES = {
     ),
     "images": _write_pictures,
     "train": lambda folder: small_data().save_to_disk(folder),
-    "results/fleur_pascal_*.txt": lambda file: file.write_text(
+    "people.jsonl": [{"image": f"{n}.png", "candidate": "A dog runs."} for n in range(4)],
+    "results/*.txt": lambda file: file.write_text(
         "\n".join(scores_of_fleur(number, 0.5, 0.1, label=0) for number in range(4))
     ),
     **{name: partial(write_layout, name=name) for name in _IN_FOLDERS},
@@ -149,6 +144,8 @@ def fill(hub, folder):
         AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **settings)).save_pretrained(folder / kind)
         tiny_vela.make_tokenizer().save_pretrained(folder / kind)
         hub.add_folder(name, folder / kind)
+    bert_folder(folder / "bert", ["A dog runs."], width=64, layers=17)
+    hub.add_folder("FacebookAI/roberta-large", folder / "bert")
     for size in ("7b", "13b"):
         hub.add_folder(f"llava-hf/llava-1.5-{size}-hf", save_rating_judge(folder / size, "0"))
     rows = {**POLARIS, "refs": [["A dog."], ["A cat."]] * 2}

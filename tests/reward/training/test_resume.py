@@ -89,7 +89,8 @@ def test_a_killed_run_keeps_what_is_used_of_its_patience(taus, tmp_path, monkeyp
 def test_a_run_from_a_checkpoint_resumes_from_its_own_state_and_with_that_checkpoint_alone(
     whole, tmp_path, monkeypatch
 ):
-    config, start = replace(small_config(epochs=1, eval_steps=2), model={}), whole["vela"].folder
+    settings = {"epochs": 1, "eval_steps": 2, "learning_rates": {"text": 1e-4}}  # two more groups of the optimizer
+    config, start = replace(small_config(**settings), model={}), whole["vela"].folder
     unbroken = train("vela", "scenes", tmp_path / "unbroken", config, init=start)
     folder = tmp_path / "killed"
     train_until_killed("vela", folder, config, monkeypatch, batches=8, init=start)

@@ -1,6 +1,7 @@
 """Whole training runs: what they and their stages leave, when they stop, what ends them early."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -101,6 +102,7 @@ def test_training_stops_by_tau_c_and_keeps_the_best(tmp_path, monkeypatch):
         ({"model": {"aspects": "relevance"}}, "aspects must be a list of different names"),
         ({"loss": "bce"}, "vela cannot be trained with the loss bce; known: mse, l1"),
         ({"precision": "fp16"}, "needs a CUDA device"),
+        ({"learning_rates": {"head": 1e-3}}, "begins with 'head'; they begin with weight, bias, text, image"),
         ({}, "cannot write to the output folder"),
     ],
 )
@@ -113,6 +115,17 @@ def test_what_cannot_be_trained_is_refused_and_the_folder_stays_free(settings, m
     with pytest.raises((ConfigError, OutputError), match=message):
         train("vela", "scenes", folder, small_config(**settings))
     assert not list(tmp_path.rglob("*.*"))
+
+
+@pytest.mark.filterwarnings("ignore:the training did not help")
+def test_parts_of_a_network_have_their_own_learning_rates(tmp_path):
+    settings = {"max_steps": 2, "learning_rate": 1e-2, "learning_rates": {"text": 1e-12, "image": 1e-12}}
+    settings |= {"scenes_train": 6, "weight_decay": 0.0, **STEADY}
+    start = train("vela", "scenes", tmp_path / "start", small_config(max_steps=2, **STEADY))
+    train("vela", "scenes", tmp_path / "run", replace(small_config(**settings), model={}), init=start.folder)
+    before, after = weights(start.folder), weights(tmp_path / "run")
+    changed = {name.split(".")[0] for name in before if not torch.allclose(before[name], after[name], atol=1e-8)}
+    assert changed == {"weight", "bias"}
 
 
 def out_of_memory(*_):
