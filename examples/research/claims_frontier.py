@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 WEIGHTS = {  # of precision and coverage
-    "precision alone": (1.0, 0.0),
     ".8 precision + .2 coverage": (0.8, 0.2),
     ".2 precision + .8 coverage": (0.2, 0.8),
+    "precision alone": (1.0, 0.0),
     "coverage alone": (0.0, 1.0),
 }
 MEASURES = ("precision", "recall", "f1", "faults", "words")
@@ -52,7 +52,7 @@ _SURE = 0.95  # probability of the judge's answers
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--captions", type=int, default=500, help="rated captions; default: %(default)s")
+    parser.add_argument("--captions", type=int, default=500, help="rated captions, 0 for none; default: %(default)s")
     parser.add_argument("--errs", type=float, default=0.1, help="share of wrong answers; default: %(default)s")
     parser.add_argument("--steps", type=int, default=80, help="0 trains nothing; default: %(default)s")
     parser.add_argument("--lr", type=float, default=3e-4, help="learning rate; default: %(default)s")
@@ -67,9 +67,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     words = sys.argv[1:] if argv is None else argv
     command = shlex.join(["python", "-m", "examples.research.claims_frontier", *words])
     title = f"# {date.today():%d %B %Y} \N{MIDDLE DOT} {command}"
-    write_table(options.output / "agreement.csv", title, agreement(make_dataset(options.captions, options.scene_seed)))
-    if options.steps:
-        write_table(options.output / "frontier.csv", title, frontier(options))
+    if options.captions:
+        rated = make_dataset(options.captions, options.scene_seed)
+        write_table(options.output / "agreement.csv", title, agreement(rated))
+    rows: list[dict[str, Any]] = []
+    for name in ("untrained", *WEIGHTS) if options.steps else ():
+        rows += frontier(name, options)
+        write_table(options.output / "frontier.csv", title, rows)
 
 
 def make_judge(images: Sequence[Image.Image], scenes: Sequence[str], errs: float) -> ScriptedJudge:
@@ -146,25 +150,22 @@ def agreement(rows: Dataset) -> list[dict[str, Any]]:
     return table
 
 
-def frontier(options: argparse.Namespace) -> list[dict[str, Any]]:
-    """The oracle's verdict on captions before training, and after GRPO with each weighting."""
+def frontier(name: str, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """The oracle's verdict on captions after GRPO with a weighting, or before it, greedy and sampled."""
     rows = blurred(options.scenes, options.scene_seed, options.blur)
     weights = bootstrap_weights(len(rows))
+    seeds = options.seeds if name in WEIGHTS else [0]
+    written = [captions_of(name, seed, rows, options) for seed in seeds]
     table = []
-    for name in ("untrained", *WEIGHTS):
-        seeds = options.seeds if name in WEIGHTS else [0]
-        written = [captions_of(name, seed, rows, options) for seed in seeds]
-        for decoding in ("greedy", "sampled"):
-            quality = [mean_quality(captions[decoding], rows["scene"]) for captions in written]
-            row: dict[str, Any] = {"reward": name, "decoding": decoding}
-            for measure in MEASURES:
-                # An interval is over scenes, each with the mean of the seeds.
-                interval = mean_interval(np.mean([values[measure] for values in quality], axis=0), weights)
-                row |= {measure: interval.value, f"{measure}_low": interval.low, f"{measure}_high": interval.high}
-            for measure in ("precision", "recall"):
-                row[f"{measure}_seeds"] = " ".join(f"{values[measure].mean():.3f}" for values in quality)
-            table.append(row)
-            print(", ".join(f"{key} {value}" for key, value in row.items()), flush=True)
+    for decoding in ("greedy", "sampled"):
+        quality = [mean_quality(captions[decoding], rows["scene"]) for captions in written]
+        row: dict[str, Any] = {"reward": name, "decoding": decoding}
+        for measure in MEASURES:
+            # An interval is over scenes, each with the mean of the seeds.
+            interval = mean_interval(np.mean([values[measure] for values in quality], axis=0), weights)
+            row |= {measure: interval.value, f"{measure}_low": interval.low, f"{measure}_high": interval.high}
+        table.append(row)
+        print(", ".join(f"{key} {value}" for key, value in row.items()), flush=True)
     return table
 
 
