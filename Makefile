@@ -76,4 +76,4 @@ $(INSTALLED): pyproject.toml $(CONSTRAINTS)
 
 $(OLDEST): pyproject.toml
 	mkdir -p $(@D)
-	sed -nE 's/^  "([A-Za-z0-9_.-]+)>=([0-9.]+)",$$/\1==\2/p' pyproject.toml > $@
+	sed -nE 's/^  "([A-Za-z0-9_.-]+)(\[[a-z0-9,]+\])?>=([0-9.]+)",.*/\1==\3/p' pyproject.toml > $@

@@ -6,6 +6,8 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+_LIKENESS = 0.8  # below it, a name that is suggested leads away more often than not
+
 
 class CapRewardError(Exception):
     """Base class: `except CapRewardError` catches everything this library raises on purpose."""
@@ -89,26 +91,25 @@ def did_you_mean(name: object, names: Iterable[str]) -> str:
     """A question for a message about an unknown name, with a blank before it; empty if no name is close to it.
 
     Example:
-        >>> did_you_mean("velo", ["length", "vela"])
-        " Did you mean 'vela'?"
+        >>> did_you_mean("lenght", ["length", "vela"]), did_you_mean("plot", ["report"])
+        (" Did you mean 'length'?", '')
     """
-    matches = difflib.get_close_matches(str(name), list(names), n=1)
+    matches = difflib.get_close_matches(str(name), list(names), n=1, cutoff=_LIKENESS)
     if not matches:
         return ""
     return f" Did you mean {matches[0]!r}?"
 
 
-def nearest(name: str, names: Iterable[str], count: int = 3) -> list[str]:
-    """The names that are most like an unknown one: those that share a part with it, else the closest.
+def nearest(name: str, names: Iterable[str]) -> list[str]:
+    """At most three names for an unknown one: those that share a part with it, else those that are very like it.
 
     Example:
-        >>> nearest("clip", ["length", "refclipscore", "clipscore", "clair"])
-        ['clipscore', 'refclipscore']
+        >>> nearest("clip", ["length", "refclipscore", "clipscore", "clair"]), nearest("plot", ["length"])
+        (['clipscore', 'refclipscore'], [])
     """
     candidates = sorted(names)
-    candidates.sort(key=lambda candidate: difflib.SequenceMatcher(None, name, candidate).ratio(), reverse=True)
     overlapping = [text for text in candidates if min(len(name), len(text)) > 2 and (name in text or text in name)]
-    return (overlapping or candidates)[:count]
+    return difflib.get_close_matches(name, overlapping or candidates, n=3, cutoff=0.0 if overlapping else _LIKENESS)
 
 
 def first_line(error: BaseException) -> str:

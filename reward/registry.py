@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from reward.judges.base import Usage
 
 COLUMN = "column:"  # prefix of a score column where a metric may be named
+_ALIASES = {"bleu": "bleu4", "rouge": "rougel"}  # what papers mean by these names
 
 
 @dataclass(frozen=True)
@@ -175,7 +176,7 @@ def metric_spec(name: str) -> MetricSpec:
 
     Args:
         name: one of `list_metrics()`, or one with `_avg` appended, see `reward.metrics.sentence_mean.SentenceMean`.
-            Capitals, dashes and underscores do not matter: `"BLEU-4"` is `"bleu4"`.
+            Capitals, dashes and underscores do not matter: `"BLEU-4"` is `"bleu4"`, and so is `"bleu"`.
 
     Raises:
         UnknownMetricError: no such metric; the message names the nearest.
@@ -194,13 +195,12 @@ def _find(name: str) -> tuple[MetricSpec, bool]:
         raise UnknownMetricError(f"a metric is named by a text such as 'vela', got {name!r:.80}")
     metric = _installed(name)
     if metric is None:
-        close = ", ".join(nearest(_letters(name), installed_specs()))
+        close = nearest(_letters(name), installed_specs())
+        names = f"Nearest: {', '.join(close)}" if close else f"The metrics are {', '.join(installed_specs())}"
         hint = "a checkpoint is written NAME=FOLDER or NAME=HUB_ID, a function my_metric.py:length"
         if "," in name:
             hint = f"of several write -m {name.replace(',', ' -m ')}"
-        raise UnknownMetricError(
-            f"no metric is named {name!r}. Nearest: {close}; {hint}. `capreward metrics` lists all"
-        )
+        raise UnknownMetricError(f"no metric is named {name!r}. {names}; {hint}. `capreward metrics` lists all")
     return metric
 
 
@@ -211,12 +211,12 @@ def _installed(name: str) -> tuple[MetricSpec, bool] | None:
         return spec, False
     specs = {_letters(spec.name): spec for spec in (*installed_specs().values(), REMOTE)}
     letters = _letters(name)
-    if letters in specs:
-        return specs[letters], False
-    spec = specs.get(letters.removesuffix("avg"))
-    if spec is None:
-        return None
-    return spec, True
+    stem = letters.removesuffix("avg")
+    for text, is_mean in ((letters, False), (stem, True)):
+        spec = specs.get(_ALIASES.get(text, text))
+        if spec is not None:
+            return spec, is_mean
+    return None
 
 
 def _letters(name: str) -> str:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.toys.loopback_http import free_port
+from tests.toys.untrained_checkpoints import *  # noqa: F403  # fixtures
 
 # Set before any test module imports a Hugging Face library, because those read the environment once. Online mode with
 # an unreachable Hub, rather than offline mode: the same code runs as for a user, and nothing leaves the machine.

@@ -88,9 +88,10 @@ class ScorerContract:
         rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         assert scorer(*columns.values()).scores.tolist() == expected.tolist()
         assert len(np.unique(expected[:2], axis=0)) == 2
-        table = scorer.score([rows[0], {**rows[1], "candidate": " "}])
-        _check(table, scorer, 2)
-        assert list(table.errors) == [1]
+        many = {**rows[1], "references": REFERENCES * 20}
+        table = scorer.score([rows[0], {**rows[1], "candidate": " "}, {**rows[1], "references": []}, many])
+        _check(table, scorer, 4)
+        assert list(table.errors) == [1, 2][: 1 + scorer.spec.needs_references]
         assert table.scores[0] == pytest.approx(expected[0], abs=TOLERANCE)
         _check(scorer.score([]), scorer, 0)
         with pytest.raises(InvalidSampleError, match=r"samples\[1\]"):
@@ -107,12 +108,6 @@ class ScorerContract:
         together = self.scores(scorer, [SAMPLES[row] for row in rows], batch_size)
         assert together == pytest.approx(np.stack([alone[row] for row in rows]), abs=TOLERANCE)
 
-    def test_no_one_and_many_references(self, scorer):
-        known = [(), REFERENCES[:1], REFERENCES, REFERENCES * 20]
-        table = scorer.score([CaptionSample("A red circle.", RED_ON_WHITE, references) for references in known])
-        _check(table, scorer, 4)
-        assert sorted(table.errors) == ([0] if scorer.spec.needs_references else [])
-
     def test_samples_without_a_readable_image_are_told_and_spoil_no_other(self, scorer):
         bad = [CaptionSample("A red circle.", image, REFERENCES) for image in UNREADABLE]
         table = scorer.score([SAMPLES[0], *bad, SAMPLES[2]])
@@ -120,17 +115,13 @@ class ScorerContract:
         assert sorted(table.errors) == (list(range(1, len(bad) + 1)) if scorer.spec.needs_image else [])
         assert table.scores[[0, -1]] == pytest.approx(self.scores(scorer, [SAMPLES[0], SAMPLES[2]]), abs=TOLERANCE)
 
-    def test_any_text_is_scored_and_alters_no_other_score(self, scorer):
+    def test_any_text_is_scored_and_alters_no_other_score_and_no_random_state(self, scorer):
         odd = [CaptionSample(text, RED_ON_WHITE, [*REFERENCES, text[:1000]]) for text in ODD_TEXTS]
-        scores = self.scores(scorer, [SAMPLES[0], *odd, SAMPLES[1]])
-        assert scores[[0, -1]] == pytest.approx(self.scores(scorer, SAMPLES[:2]), abs=TOLERANCE)
-
-    def test_random_states_and_gradient_mode_are_left_alone(self, scorer):
         before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
-        self.scores(scorer, SAMPLES)
+        scores = self.scores(scorer, [SAMPLES[0], *odd, SAMPLES[1]])
         assert (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()) == before
-        assert torch.is_grad_enabled()
-        assert not torch.is_inference_mode_enabled()
+        assert (torch.is_grad_enabled(), torch.is_inference_mode_enabled()) == (True, False)
+        assert scores[[0, -1]] == pytest.approx(self.scores(scorer, SAMPLES[:2]), abs=TOLERANCE)
 
     def test_pickled_and_saved_scorers_score_alike(self, scorer, tmp_path):
         scorer.save_pretrained(tmp_path / "checkpoint")

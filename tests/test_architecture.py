@@ -46,3 +46,11 @@ def test_every_metric_is_in_the_contract_that_none_imports_another():
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8").partition('type = "independence"')[2]
     listed = set(re.findall(r'"(reward\.metrics\.\w+)"', text.partition("]")[0]))
     assert listed == folders - {"reward.metrics.judge_metric"}  # on which the judged ones are built
+
+
+def test_every_file_that_the_ways_and_the_table_name_is_there():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = re.findall(r"`((?:\w+/)+\w+\.\w+)`", text)
+    there = [name for name in named if (ROOT / name).exists() or (ROOT / "reward" / name).exists()]
+    assert len(named) > 20
+    assert set(named) - set(there) == {"runs/gpu.md"}

@@ -5,7 +5,6 @@ import signal
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,7 +12,6 @@ from tests.toys.part_tasks import TASKS
 
 pytestmark = pytest.mark.slow
 
-Rows = list[dict[str, Any]]
 # What `processes` share out are parts of `score`.
 each_engine = pytest.mark.parametrize("name", sorted(set(TASKS) - {"processes"}))
 

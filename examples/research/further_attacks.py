@@ -23,9 +23,10 @@ from reward import load_scorer
 from reward.data.samples import is_blank
 from reward.data.sentences import split_sentences
 from reward.metaeval.audit.attacks import Attack, Material
-from reward.metaeval.audit.run import Audit, audit, scene_rows
+from reward.metaeval.audit.auditing import Audit, audit, scene_rows
 from reward.registry import MetricSource
 from reward.report.audit import audit_report
+from reward.report.tables import markdown
 from reward.scenes.graph import COLOURS, WORDS
 from reward.scenes.language import POSITION_PHRASES, SYNONYMS, plural
 
@@ -169,7 +170,7 @@ def main(argv: Sequence[str] | None = None) -> Audit:
     words = sys.argv[1:] if argv is None else argv
     command = shlex.join(["python", "-m", "examples.research.further_attacks", *words])
     report = audit_report(result, command=command)
-    print(*(grid.markdown() for grid in report.grids), blank, *report.notes, sep="\n\n")
+    print(*(markdown(table.frame) for table in report.tables), blank, *report.notes, sep="\n\n")
     if options.output is not None:
         options.output.parent.mkdir(parents=True, exist_ok=True)
         options.output.write_text(json.dumps(report.to_json(), indent=2) + "\n", encoding="utf-8")

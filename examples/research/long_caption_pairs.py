@@ -25,7 +25,7 @@ from reward.judges.sources import load_judge
 from reward.metaeval.benchmarks.contrast import PAIRS_FILE
 from reward.scoring.readers import open_source
 from reward.training.corruptions.datasets import CaptionRows, caption_and_image
-from reward.training.corruptions.prompts import load_prompts
+from reward.training.corruptions.rewrite_prompts import load_prompts
 from reward.training.corruptions.rewrites import rewrite_captions
 
 PROMPTS = Path(__file__).with_suffix(".yaml")

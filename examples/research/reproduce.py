@@ -20,6 +20,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import Any
 
+import pandas as pd
+
 from reward.checkpoints.folders import WEIGHT_SUFFIXES
 from reward.errors import DataError, first_line
 from reward.metaeval.bench import run_bench, title_of
@@ -35,9 +37,9 @@ from reward.metaeval.published import (
     published_figures,
 )
 from reward.registry import MetricSource
-from reward.report.bench import published_grid
-from reward.report.page import Report, check_report, is_file
-from reward.report.tables import Grid
+from reward.report.bench import published_table
+from reward.report.report import Report, check_report, is_file
+from reward.report.tables import Table, markdown
 
 EVERY = "ALL"
 WEIGHTS, DATA = "metric", "benchmark"  # what a figure may lack
@@ -73,19 +75,20 @@ class Reproduction:
 
     def report(self, command: str) -> Report:
         """The figures that ran, and what the others lack."""
-        grids = []
+        tables = []
         if self.compared:
-            grids.append(published_grid(self.compared))
+            tables.append(published_table(self.compared))
         for kind in (WEIGHTS, DATA):
             rows = []
             for (lacking, name, missing), number in self.missing.items():
                 if lacking == kind:
                     rows.append((name, str(number), missing))
             if rows:
-                grids.append(Grid(f"Not run, for want of the {kind}", (kind, "figures", "what is missing"), rows))
+                frame = pd.DataFrame(rows, columns=[kind, "figures", "what is missing"])
+                tables.append(Table(f"Not run, for want of the {kind}", frame))
         figures = {"seed": 0, "resamples": 1, **self.to_json()}
         heading = "Published figures, and what came out"
-        return Report("reproduce", heading, command, figures, grids, [self.summary()])
+        return Report("reproduce", heading, command, figures, tables, [self.summary()])
 
     def to_json(self) -> dict[str, Any]:
         """All of it as plain values."""
@@ -316,8 +319,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.json:
         print(json.dumps(report.to_json(), indent=2))
     else:
-        for grid in report.grids:
-            print(f"{grid.title}\n\n{grid.markdown()}")
+        for table in report.tables:
+            print(f"{table.title}\n\n{markdown(table.frame)}")
     say(reproduction.summary())
     if options.output is not None:
         report.write(options.output)

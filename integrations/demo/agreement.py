@@ -10,15 +10,19 @@ import numpy as np
 
 from reward import load_scorer
 from reward.metaeval import bootstrap_weights, compare_metrics, compare_with_raters
-from reward.metaeval.agreement import RATER
+from reward.metaeval.raters import RATER
 from reward.scenes import ASPECTS, make_dataset
 
 CEILING = "ceiling (truth)"
-BASELINES = ("length", "unigram F1", "CLIP score")
-LEARNED = ("VELA, with references", "VELA, without references", "BEiTScore")
-_METRICS = dict(
-    zip((*LEARNED, *BASELINES), ("vela", "vela", "beitscore", "length", "unigram", "clipscore"), strict=True)
-)
+_METRICS = {  # {row of the table: metric}
+    "VELA, with references": "vela",
+    "VELA, without references": "vela",
+    "BEiTScore": "beitscore",
+    "length": "length",
+    "unigram F1": "unigram",
+    "CLIP score": "clipscore",
+}
+LEARNED, BASELINES = tuple(_METRICS)[:3], tuple(_METRICS)[3:]
 _WITHOUT_REFERENCES = LEARNED[1:]
 
 
@@ -38,17 +42,21 @@ def measure_agreement(
         paired differences}}; "against_two", the agreement of learned metrics and of a single rater with the mean of two
         raters, and "differences_from_rater", the paired differences there.
     """
-    loaded = {name: (scorers or {}).get(name) or load_scorer(name) for name in dict.fromkeys(_METRICS.values())}
+    loaded = dict(scorers or {})
     rows = make_dataset(samples, seed)
     images, captions, references = (list(rows[column]) for column in ("image", "cand", "refs"))
     scores: dict[str, dict[str, np.ndarray]] = {}
     for name, metric in _METRICS.items():
-        known = [()] * samples if name in _WITHOUT_REFERENCES else references
-        table = loaded[metric].score(images, captions, known)
-        names = table.aspects if len(table.aspects) == len(ASPECTS) else table.aspects[:1] * len(ASPECTS)
-        scores[name] = {aspect: table.column(own) for aspect, own in zip(ASPECTS, names, strict=True)}
+        if metric not in loaded:
+            loaded[metric] = load_scorer(metric)
+        table = loaded[metric].score(images, captions, [()] * samples if name in _WITHOUT_REFERENCES else references)
+        columns = table.aspects
+        if len(columns) != len(ASPECTS):  # one score stands for every aspect
+            columns = columns[:1] * len(ASPECTS)
+        scores[name] = {aspect: table.column(column) for aspect, column in zip(ASPECTS, columns, strict=True)}
     truth = [json.loads(row) for row in rows["truth"]]
     scores[CEILING] = {aspect: np.array([row[aspect] for row in truth]) for aspect in ASPECTS}
+    # The same resamples for all, so that differences are paired.
     weights = bootstrap_weights(samples, resamples=resamples)
     means = {aspect: np.array(rows[aspect]) for aspect in ASPECTS}
     compared = compare_metrics(scores, means, weights, subjects=LEARNED)

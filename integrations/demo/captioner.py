@@ -61,16 +61,18 @@ def best_of(
     """
     set_seed(seed)
     strategy = BestOfN(reward, n=n, processor=processor, include_greedy=greedy)
-    asked = {"custom_generate": strategy, "do_sample": not greedy, "temperature": 1.0, "top_k": 0}
-    found = RatedCandidates([], [], [])
+    sampling = {"do_sample": not greedy, "temperature": 1.0, "top_k": 0, "max_new_tokens": max_new_tokens}
+    rated = RatedCandidates([], [], [])
     step = max(1, _BATCH // n)
+    # A batch holds n captions of each of its images.
     for start in range(0, len(images), step):
         part = slice(start, start + step)
         inputs = prompt_inputs(processor, images[part], prompt).to(model.device)
-        known = None if references is None else references[part]
+        columns = {"images": images[part], "references": None if references is None else references[part]}
         with torch.inference_mode():
-            model.generate(**inputs, **asked, images=images[part], references=known, max_new_tokens=max_new_tokens)
+            model.generate(**inputs, custom_generate=strategy, **sampling, **columns)
         assert strategy.last is not None  # it has just been called
-        for name in ("captions", "rewards", "chosen"):
-            getattr(found, name).extend(getattr(strategy.last, name))
-    return found
+        rated.captions.extend(strategy.last.captions)
+        rated.rewards.extend(strategy.last.rewards)
+        rated.chosen.extend(strategy.last.chosen)
+    return rated

@@ -73,7 +73,7 @@ def make_trainer(
         per_device_eval_batch_size=prompts * generations,
         num_generations=generations,
         max_completion_length=max_new_tokens,
-        reward_weights=[1.0, *[0.0] * len(_ORACLE)],
+        reward_weights=[1.0, 0.0, 0.0],
         use_cpu=True,
         bf16=False,
         logging_steps=1,
@@ -83,7 +83,7 @@ def make_trainer(
     )
     trainer = GRPOTrainer(
         model=model,
-        reward_funcs=[reward, *_ORACLE],
+        reward_funcs=[reward, oracle_f1, flaws],
         args=config,
         train_dataset=make_prompt_dataset(rows, PROMPT, references_column="refs"),
         eval_dataset=None if evaluated is None else make_prompt_dataset(evaluated, PROMPT, references_column="refs"),
@@ -104,18 +104,16 @@ def decode_both_ways(
     }
 
 
-def _oracle(measure: str, name: str) -> Callable[..., list[float]]:
-    """A measure of `judge_captions` as a reward function, to be logged without weight."""
-
-    def judged(completions: Sequence[Any], scene: Sequence[str], **_: Any) -> list[float]:
-        found: list[float] = judge_captions(list(map(completion_text, completions)), scene)[measure].tolist()
-        return found
-
-    judged.__name__ = name
-    return judged
+def oracle_f1(completions: Sequence[Any], scene: Sequence[str], **_: Any) -> list[float]:
+    """The oracle's F1 of sampled captions, as a reward function."""
+    values: list[float] = judge_captions(list(map(completion_text, completions)), scene)["f1"].tolist()
+    return values
 
 
-_ORACLE = [_oracle("f1", "oracle_f1"), _oracle("faults", "flaws")]
+def flaws(completions: Sequence[Any], scene: Sequence[str], **_: Any) -> list[float]:
+    """The oracle's count of flaws of language in sampled captions, as a reward function."""
+    values: list[float] = judge_captions(list(map(completion_text, completions)), scene)["faults"].tolist()
+    return values
 
 
 class _Curve(TrainerCallback):
@@ -125,9 +123,12 @@ class _Curve(TrainerCallback):
         self.report = report
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
-        entry = {_SHORT[name]: float(value) for name, value in (logs or {}).items() if name in _SHORT}
-        for name, value in (logs or {}).items():  # a VELA logs its aspects under a name of its own
-            if name.rpartition("/")[2] in SPEC.aspects:
-                entry[name.rpartition("/")[2]] = float(value)
+        entry = {"step": float(state.global_step)}
+        for name, value in (logs or {}).items():
+            last = name.rpartition("/")[2]
+            if name in _SHORT:
+                entry[_SHORT[name]] = float(value)
+            elif last in SPEC.aspects:  # VELA logs its aspects under names of its own
+                entry[last] = float(value)
         if "reward" in entry:  # not in those of an evaluation and of the whole run
-            self.report({"step": float(state.global_step), **entry})
+            self.report(entry)

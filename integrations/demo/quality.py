@@ -15,13 +15,14 @@ from reward.data.samples import is_blank
 from reward.data.words import count_words
 from reward.decoding.selection import rank, rate_candidates, rewards_of_words
 from reward.metaeval import Interval, bootstrap_weights, mean_interval
-from reward.report.page import plain
+from reward.report.report import plain
 from reward.scenes import Oracle, Scene
 from reward.scenes.graph import Fact
 from reward.scenes.language import POSITION_PHRASES
 
 MEASURES = ("f1", "recall", "precision", "faults", "words")
 CLAIMS = ("false_actions", "missed_actions", "false_signs", "missed_signs")
+_SIGN = ("position", "sign")  # how the fact of where a sign is starts
 LESS_IS_BETTER = ("faults", *CLAIMS)
 Quality = dict[str, np.ndarray]  # {measure: (N,)}, one number per scene
 Intervals = dict[str, dict[str, Interval]]
@@ -37,45 +38,49 @@ def judge_captions(captions: Sequence[str], scenes: Sequence[Scene | str]) -> Qu
         array([0.8])
     """
     oracle = Oracle()
-    verdicts = [oracle.score(caption, scene) for caption, scene in zip(captions, scenes, strict=True)]
-    quality = {name: np.array([getattr(verdict, name) for verdict in verdicts], dtype=float) for name in MEASURES[:-1]}
-    kinds = {"actions": lambda fact: fact[0] == "action"}
-    kinds["signs"] = lambda fact: fact[0] == "text" or fact[:2] == ("position", "sign")
-    for name, is_meant in kinds.items():
-        for what, facts in (("false", "wrong"), ("missed", "missing")):
-            counts = [sum(map(is_meant, getattr(verdict, facts))) for verdict in verdicts]
-            quality[f"{what}_{name}"] = np.array(counts, dtype=float)
-    return quality | {"words": np.array([count_words(caption) for caption in captions], dtype=float)}
+    quality: dict[str, list[float]] = {name: [] for name in (*MEASURES, *CLAIMS)}
+    for caption, scene in zip(captions, scenes, strict=True):
+        verdict = oracle.score(caption, scene)
+        for name in ("f1", "recall", "precision", "faults"):
+            quality[name].append(getattr(verdict, name))
+        quality["words"].append(count_words(caption))
+        for kind, facts in (("false", verdict.wrong), ("missed", verdict.missing)):
+            quality[f"{kind}_actions"].append(sum(fact[0] == "action" for fact in facts))
+            quality[f"{kind}_signs"].append(
+                sum(fact[0] == "text" or fact[:2] == ("position", "sign") for fact in facts)
+            )
+    return {name: np.array(values, dtype=float) for name, values in quality.items()}
 
 
 def mean_quality(captions: Sequence[Sequence[str]], scenes: Sequence[Scene | str]) -> Quality:
     """The same for several captions per scene, averaged within the scene."""
-    flat = [caption for group in captions for caption in group]
-    owners = [scene for group, scene in zip(captions, scenes, strict=True) for _ in group]
-    ends = np.cumsum([len(group) for group in captions])[:-1]
-    return {
-        name: np.array([part.mean() for part in np.split(values, ends)])
-        for name, values in judge_captions(flat, owners).items()
-    }
+    # All captions are judged in one list, which is cut into the scenes again.
+    all_captions: list[str] = []
+    scene_of_caption: list[Scene | str] = []
+    for captions_of_scene, scene in zip(captions, scenes, strict=True):
+        all_captions += captions_of_scene
+        scene_of_caption += [scene] * len(captions_of_scene)
+    ends = np.cumsum([len(captions_of_scene) for captions_of_scene in captions])[:-1]
+    means = {}
+    for name, values in judge_captions(all_captions, scene_of_caption).items():
+        means[name] = np.array([part.mean() for part in np.split(values, ends)])
+    return means
 
 
 def compare_systems(
     systems: Mapping[str, Quality], pairs: Sequence[tuple[str, str]], *, resamples: int = 1000
 ) -> tuple[Intervals, Intervals]:
     """{system: {measure: mean}} of systems on the same scenes, and {"first - second": {measure: paired difference}}."""
+    qualities = dict(systems)
+    for first, second in pairs:
+        differences = {name: values - systems[second][name] for name, values in systems[first].items()}
+        qualities[f"{first} - {second}"] = differences
     weights = bootstrap_weights(len(next(iter(systems.values()))["f1"]), resamples=resamples)
-    means = {
-        name: {measure: mean_interval(values, weights) for measure, values in quality.items()}
-        for name, quality in systems.items()
-    }
-    differences = {
-        f"{first} - {second}": {
-            measure: mean_interval(values - systems[second][measure], weights)
-            for measure, values in systems[first].items()
-        }
-        for first, second in pairs
-    }
-    return means, differences
+    intervals: Intervals = {}
+    for name, quality in qualities.items():
+        intervals[name] = {measure: mean_interval(values, weights) for measure, values in quality.items()}
+    means = {name: intervals.pop(name) for name in systems}
+    return means, intervals
 
 
 def measure_choice(
@@ -106,36 +111,45 @@ def measure_choice(
         {system: one a scene}; "candidates"; and "rewards", {reward: those of the candidates}.
     """
     greedy = write_captions(model, processor, images, greedy=True, max_new_tokens=max_new_tokens)
+    # `best_of` rates by the first reward as it writes; the others rate the same candidates afterwards.
     (first, reward), *_ = rewards.items()
-    found = best_of(model, processor, images, references, reward, n=n, max_new_tokens=max_new_tokens)
-    known, candidates = [()] * len(images) if references is None else references, found.captions
-    rated = {first: found.rewards}
-    rated |= {k: rate_candidates(candidates, images, known, each) for k, each in rewards.items() if k != first}
-    oracle = f"best of {n} by the oracle"
-    f1 = [judge_captions(group, [scene] * n)["f1"].tolist() for group, scene in zip(candidates, scenes, strict=True)]
-    by = {f"best of {n} by {name}": rewards_of_words(candidates, numbers) for name, numbers in rated.items()}
-    by[oracle] = f1
-    captions = {"greedy": [group[0] for group in greedy]} | {
-        name: [group[rank(own)[0]] for group, own in zip(candidates, numbers, strict=True)]
-        for name, numbers in by.items()
-    }
+    rated = best_of(model, processor, images, references, reward, n=n, max_new_tokens=max_new_tokens)
+    candidates = rated.captions
+    rewards_by = {first: rated.rewards}
+    for name, reward in rewards.items():
+        if name != first:
+            rewards_by[name] = rate_candidates(candidates, images, references or [()] * len(images), reward)
+
+    # Who chooses, and by which numbers; the oracle last.
+    numbers_by = {f"best of {n} by {name}": rewards_of_words(candidates, rewards_by[name]) for name in rewards}
+    choices, oracle = list(numbers_by), f"best of {n} by the oracle"
+    numbers_by[oracle] = []
+    for group, scene in zip(candidates, scenes, strict=True):
+        numbers_by[oracle].append(judge_captions(group, [scene] * n)["f1"].tolist())
+    captions = {"greedy": [group[0] for group in greedy]}
+    for name, numbers in numbers_by.items():
+        captions[name] = [group[rank(values)[0]] for group, values in zip(candidates, numbers, strict=True)]
+
     quality = {"greedy": judge_captions(captions["greedy"], scenes), "one sample": mean_quality(candidates, scenes)}
-    quality |= {name: judge_captions(captions[name], scenes) for name in by}
-    choices = [name for name in by if name != oracle]
+    for name in numbers_by:
+        quality[name] = judge_captions(captions[name], scenes)
     pairs = [(choice, other) for choice in choices for other in ("greedy", "one sample")]
     pairs += [(oracle, choice) for choice in choices] + [(choices[0], choice) for choice in choices[1:]]
     means, differences = compare_systems(quality, pairs, resamples=resamples)
-    start, end = (means[name]["f1"].value for name in ("greedy", oracle))
-    gone = {name: means[choice]["f1"].value - start for name, choice in zip(rewards, choices, strict=True)}
+    start, end = means["greedy"]["f1"].value, means[oracle]["f1"].value
+    gap_closed = {}
+    if end > start:
+        for name, choice in zip(rewards, choices, strict=True):
+            gap_closed[name] = (means[choice]["f1"].value - start) / (end - start)
     return {
         "scenes": len(scenes),
         "n": n,
         "means": means,
         "differences": differences,
-        "gap_closed": {name: distance / (end - start) for name, distance in gone.items()} if end > start else {},
+        "gap_closed": gap_closed,
         "captions": captions,
         "candidates": candidates,
-        "rewards": rated,
+        "rewards": rewards_by,
     }
 
 
@@ -161,15 +175,23 @@ def make_examples(
         columns: dict[str, np.ndarray] = {}
         for name, scorer in scorers.items():
             table = scorer.score([images[row]] * len(texts), texts, [references[row]] * len(texts))
-            columns |= {own if len(table.aspects) > 1 else name: table.column(own) for own in table.aspects}
-        judged = []
-        for place, (system, text) in enumerate(zip(systems, texts, strict=True)):
+            for aspect in table.aspects:
+                columns[aspect if len(table.aspects) > 1 else name] = table.column(aspect)
+        captions_of_scene = []
+        for position, (system, text) in enumerate(zip(systems, texts, strict=True)):
             verdict = oracle.score(text, scenes[row])
-            own = {name: float(column[place]) for name, column in columns.items()}
-            caption = {name: getattr(verdict, name) for name in ("f1", "recall", "precision")}
-            caption |= {"wrong": sorted(map(fact_words, verdict.wrong)), "missing": len(verdict.missing)}
-            judged.append({"system": system, "text": text, "scores": own, **caption})
-        examples.append({"image": images[row], "captions": judged})
+            caption = {
+                "system": system,
+                "text": text,
+                "scores": {name: float(column[position]) for name, column in columns.items()},
+                "f1": verdict.f1,
+                "recall": verdict.recall,
+                "precision": verdict.precision,
+                "wrong": sorted(map(fact_words, verdict.wrong)),
+                "missing": len(verdict.missing),
+            }
+            captions_of_scene.append(caption)
+        examples.append({"image": images[row], "captions": captions_of_scene})
     return examples
 
 

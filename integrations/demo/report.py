@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import pandas as pd
 from markupsafe import Markup
 
 from integrations.demo.agreement import CEILING
-from integrations.demo.quality import LESS_IS_BETTER
+from integrations.demo.quality import LESS_IS_BETTER, MEASURES
 from reward.metaeval import Interval
-from reward.metaeval.agreement import RATER
-from reward.report.page import data_address, page_templates, plain
-from reward.report.plots import BEST, BOUND, curve_plot, interval_plot
-from reward.report.tables import Grid
+from reward.metaeval.raters import RATER
+from reward.report.page import charts, data_address, environment, folded, table
+from reward.report.plots import BEST, BOUND, curve, intervals
+from reward.report.report import plain
 from reward.scenes import ASPECTS
 from reward.scoring.writers import write_text
 
 _COLUMNS = {"desc": "descriptiveness", "rel": "relevance", "flu": "fluency", "mean": "mean of the three"}
-_MEASURES = {"f1": "oracle F1", "recall": "recall", "precision": "precision", "faults": "flaws of language"}
-_MEASURES |= {"words": "words"}
-# What a card shows beside its main figure, so that a gain is not all that is seen.
-_BESIDE = {name: _MEASURES[name] for name in ("recall", "precision", "faults")}
-_BESIDE |= {"false_actions": "false actions", "missed_actions": "actions left out"}
-_BESIDE |= {"false_signs": "false claims of signs", "missed_signs": "facts of signs left out", "words": "words"}
+_MEASURES = {
+    "f1": "oracle F1",
+    "recall": "recall",
+    "precision": "precision",
+    "faults": "flaws of language",
+    "false_actions": "false actions",
+    "missed_actions": "actions left out",
+    "false_signs": "false claims of signs",
+    "missed_signs": "facts of signs left out",
+    "words": "words",
+}
 _CURVES = {
     "Reward, and the truth about the same captions": {
         "reward": "VELA reward",
@@ -37,7 +43,6 @@ _CURVES = {
     "Aspects of the reward": {name: name for name in ("descriptiveness", "relevance", "fluency")},
 }
 _Rows: TypeAlias = Mapping[str, Mapping[str, Interval]]
-_Plots: TypeAlias = dict[str, Callable[[], str]]  # {title: draws it as SVG}
 
 
 @dataclass
@@ -47,7 +52,7 @@ class Headline:
     Args:
         title: of the part.
         after: the figure.
-        what: what it is.
+        text: says what it is.
         before: what it is compared with; empty for nothing.
         difference: of the two, paired; None for nothing.
         beside: further differences: (name, measure, difference).
@@ -55,7 +60,7 @@ class Headline:
 
     title: str
     after: str
-    what: str
+    text: str
     before: str = ""
     difference: Interval | None = None
     beside: Sequence[tuple[str, str, Interval]] = ()
@@ -66,19 +71,20 @@ def write_report(folder: Path, results: Mapping[str, Any], examples: Sequence[Ma
 
     Args:
         folder: where they go.
-        results: what `integrations.demo.run` has found so far.
+        results: what `integrations.demo.run` has so far.
         examples: from `make_examples`.
     """
-    templates = page_templates("integrations.demo")
+    templates = environment("integrations.demo")
     templates.filters |= {"value": _value, "cell": _cell, "verdict": verdict, "png": partial(data_address, kind="png")}
+    draw = {"agreement": _agreement, "choice": _choice, "grpo": _grpo, "offline": _offline}
+    parts = {name: draw_part(results[name]) for name, draw_part in draw.items() if results[name]}
     html = templates.get_template("demo.html.jinja").render(
-        name="demo",
+        title="capreward demo",
         results=results,
         examples=examples,
         rater=RATER,
         headlines=headlines(results),
-        plots=_plots(results),
-        tables=_tables(results),
+        parts=parts,
     )
     report = folder / "report.html"
     write_text(folder / "figures.json", json.dumps(plain(results), indent=1))
@@ -93,9 +99,9 @@ def headlines(results: Mapping[str, Any]) -> list[Headline]:
         rows.append(_agreement_headline(results["agreement"]))
     if results["offline"]:
         part = results["offline"]
-        what = f"{part['scored']} captions of {part['images']} images, on this CPU; "
-        what += f"{part['rows'] - part['scored']} not scored"
-        rows.append(Headline("Offline scoring", f"{part['scored'] / part['seconds']:.0f}/s", what))
+        text = f"{part['scored']} captions of {part['images']} images, on this CPU; "
+        text += f"{part['rows'] - part['scored']} not scored"
+        rows.append(Headline("Offline scoring", f"{part['scored'] / part['seconds']:.0f}/s", text))
     if results["choice"]:
         part = results["choice"]
         first, *others = (f"best of {part['n']} by {name}" for name in part["rewards"])
@@ -106,7 +112,7 @@ def headlines(results: Mapping[str, Any]) -> list[Headline]:
     if results["grpo"] and results["grpo"]["differences"]:
         part = results["grpo"]
         headline = _quality_headline("GRPO", "greedy, before", "greedy, after", part)
-        headline.what += f". {part['steps']} steps of {part['completions']} captions; longer runs: docs/RESULTS.md"
+        headline.text += f". {part['steps']} steps of {part['completions']} captions; longer runs: docs/RESULTS.md"
         rows.append(headline)
     return rows
 
@@ -138,71 +144,73 @@ def _quality_headline(title: str, before: str, after: str, part: Mapping[str, An
         f"oracle F1 on {part['scenes']} held-out scenes: {before}, and {after}",
         f"{part['means'][before]['f1'].value:.2f}",
         difference["f1"],
-        [(name, measure, difference[measure]) for measure, name in _BESIDE.items()],
+        # So that a gain is not all that is seen.
+        [(name, measure, difference[measure]) for measure, name in _MEASURES.items() if measure != "f1"],
     )
 
 
-def _plots(results: Mapping[str, Any]) -> dict[str, _Plots]:
-    """The plots of each part."""
-    agreement: _Plots = {}
-    choice: _Plots = {}
-    curves: _Plots = {}
-    if results["agreement"]:
-        part = results["agreement"]
-        colours = dict.fromkeys(part["differences"], BEST) | {CEILING: BOUND, RATER: BOUND}
-        for column, name in _COLUMNS.items():
-            rows = {metric: row[column] for metric, row in part["agreement"].items()}
-            rows[RATER] = part["against_two"][RATER][column]
-            title = f"{name.capitalize()}: agreement with simulated ratings"
-            agreement[title] = partial(interval_plot, rows, f"tau-c of {name}, 95 % interval", colours)
-    if results["choice"]:
-        part = results["choice"]
-        rows = {name: row["f1"] for name, row in part["means"].items()}
-        colours = {name: BEST for name in rows if "best of" in name}
-        colours |= {name: BOUND for name in rows if name.endswith("the oracle")}
-        title = f"Greedy captions, one sample, and who chooses among {part['n']}"
-        choice[title] = partial(interval_plot, rows, "oracle F1, mean and 95 % interval", colours)
-    if results["grpo"] and results["grpo"]["curve"]:
+def _agreement(part: Mapping[str, Any]) -> Markup:
+    """Plots of the three aspects and their mean, and tables of all metrics and of the differences between them."""
+    plots = {}
+    colours = dict.fromkeys(part["differences"], BEST) | {CEILING: BOUND, RATER: BOUND}
+    for column, name in _COLUMNS.items():
+        rows = {metric: row[column] for metric, row in part["agreement"].items()}
+        rows[RATER] = part["against_two"][RATER][column]
+        title = f"{name.capitalize()}: agreement with simulated ratings"
+        plots[title] = intervals(rows, f"tau-c of {name}, 95 % interval", colours=colours)
+    with_two = {f"{name}, with the mean of two raters": row for name, row in part["against_two"].items()}
+    content = charts(plots)
+    content += _table("agreement of every metric", "tau-c", {**part["agreement"], **with_two}, _COLUMNS)
+    for name, differences in part["differences"].items():
+        rows = {**differences, f"{RATER}, both with two raters": part["differences_from_rater"][name]}
+        content += _table(f"{name} minus each other metric", "minus", rows, _COLUMNS, sign="+")
+    return content
+
+
+def _choice(part: Mapping[str, Any]) -> Markup:
+    """A plot of who chooses how well, and tables of all measures."""
+    rows = {name: row["f1"] for name, row in part["means"].items()}
+    colours = {name: BEST for name in rows if "best of" in name}
+    colours |= {name: BOUND for name in rows if name.endswith("the oracle")}
+    title = f"Greedy captions, one sample, and who chooses among {part['n']}"
+    plot = intervals(rows, "oracle F1, mean and 95 % interval", colours=colours)
+    return charts({title: plot}) + _systems(part)
+
+
+def _grpo(part: Mapping[str, Any]) -> Markup:
+    """Curves of the training, and tables of captions before and after it."""
+    curves = {}
+    if part["curve"]:
         for title, labels in _CURVES.items():
             lines = {}
             for name, label in labels.items():
-                line = [(step["step"], step[name]) for step in results["grpo"]["curve"] if name in step]
+                line = [(step["step"], step[name]) for step in part["curve"] if name in step]
                 if line:
                     lines[label] = line
-            curves[title] = partial(curve_plot, lines)
-    return {"agreement": agreement, "choice": choice, "grpo": curves}
+            curves[title] = curve(lines)
+    return charts(curves) + _systems(part)
 
 
-def _tables(results: Mapping[str, Any]) -> dict[str, list[Grid]]:
-    """The tables of each part that was done."""
-    tables: dict[str, list[Grid]] = {}
-    if results["agreement"]:
-        part = results["agreement"]
-        rows = {f"{name}, with the mean of two raters": row for name, row in part["against_two"].items()}
-        rows = {**part["agreement"], **rows}
-        tables["agreement"] = [_interval_grid("agreement of every metric", "tau-c", rows, _COLUMNS)]
-        for name, differences in part["differences"].items():
-            rows = {**differences, f"{RATER}, both with two raters": part["differences_from_rater"][name]}
-            title = f"{name} minus each other metric"
-            tables["agreement"].append(_interval_grid(title, "minus", rows, _COLUMNS, sign="+"))
-    for name in ("choice", "grpo"):
-        if results[name]:
-            means, differences = results[name]["means"], results[name]["differences"]
-            tables[name] = [_interval_grid("means", "", means, _MEASURES)]
-            tables[name].append(_interval_grid("paired differences", "", differences, _MEASURES, sign="+"))
-    if results["offline"]:
-        spreads = results["offline"]["distributions"]
-        lines = [[name, *(f"{value:.3f}" for value in spread.values())] for name, spread in spreads.items()]
-        heads = ("", *next(iter(spreads.values())))
-        tables["offline"] = [Grid("distribution of the scores", heads, lines)]
-    return tables
+def _offline(part: Mapping[str, Any]) -> Markup:
+    scores = pd.DataFrame(part["distributions"]).T.map("{:.3f}".format)
+    return folded("Table: distribution of the scores", table(scores.rename_axis("").reset_index()))
 
 
-def _interval_grid(title: str, head: str, rows: _Rows, columns: Mapping[str, str], sign: str = "") -> Grid:
+def _systems(part: Mapping[str, Any]) -> Markup:
+    """Tables of the systems of a part, and of their differences."""
+    columns = {measure: _MEASURES[measure] for measure in MEASURES}
+    means = _table("means", "", part["means"], columns)
+    return means + _table("paired differences", "", part["differences"], columns, sign="+")
+
+
+def _table(title: str, head: str, rows: _Rows, columns: Mapping[str, str], sign: str = "") -> Markup:
+    """A table of estimates under its title."""
     lines = []
     for name, row in rows.items():
         lines.append([name.replace(" - ", " − "), *(_cell(row[column], sign, column) for column in columns)])
-    return Grid(title, (head, *columns.values()), lines)
+    # Objects, because a column of strings would make plain text of `Markup`.
+    frame = pd.DataFrame(lines, columns=[head, *columns.values()], dtype=object)
+    return folded(f"Table: {title}", table(frame))
 
 
 def _cell(interval: Interval, sign: str = "", measure: str = "") -> Markup:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from rich.status import Status
 
 import reward
 from integrations.demo.agreement import measure_agreement
-from integrations.demo.grpo import decode_both_ways, make_trainer
+from integrations.demo.grpo import Written, decode_both_ways, make_trainer
 from integrations.demo.quality import compare_systems, make_examples, mean_quality, measure_choice
 from integrations.demo.report import Headline, headlines, verdict, write_report
 from integrations.trl import load_policy
@@ -25,6 +25,7 @@ from reward.scenes import make_dataset
 from reward.scoring import score_dataset
 from reward.scoring.writers import refuse_address
 
+EMBEDDED = "embedded"
 SEED = 7  # of all held-out scenes; no model was trained on scenes of this seed
 
 
@@ -75,7 +76,7 @@ def run_demo(
         What has been found: the settings; the parts "agreement", "choice", "offline" and "grpo", None where one has not
         run; "seconds", {part: time it took}; and "stopped", the part in which the user stopped the demo, if so.
     """
-    demo = _Demo(output, sizes or Sizes(), dict.fromkeys(("vela", "beitscore", "captioner"), "embedded") | sources)
+    demo = _Demo(output, sizes or Sizes(), **sources)
     demo.run(console or Console())
     return demo.results
 
@@ -83,10 +84,13 @@ def run_demo(
 class _Demo:
     """One run: the models, the held-out scenes, and the results so far."""
 
-    def __init__(self, output: Path, sizes: Sizes, sources: Mapping[str, str]) -> None:
+    def __init__(
+        self, output: Path, sizes: Sizes, *, vela: str = EMBEDDED, beitscore: str = EMBEDDED, captioner: str = EMBEDDED
+    ) -> None:
         refuse_address(output)
         self.output, self.sizes = output, sizes
-        self.results: dict[str, Any] = {"version": reward.__version__, **sources, "sizes": asdict(sizes)}
+        checkpoints = {"vela": vela, "beitscore": beitscore, "captioner": captioner}
+        self.results: dict[str, Any] = {"version": reward.__version__, **checkpoints, "sizes": asdict(sizes)}
         self.results |= dict.fromkeys(("agreement", "choice", "offline", "grpo", "stopped")) | {"seconds": {}}
         self.systems: dict[str, list[str]] = {}  # {system: one caption per scene}, for the examples
         self.examples: list[dict[str, Any]] = []
@@ -95,27 +99,34 @@ class _Demo:
             self.write()
         except OSError as error:
             raise OutputError(f"cannot write to {str(output)!r}: {error.strerror or error}") from error
-        self.scorers = {n: load_scorer(n.lower(), sources[n.lower()], device="cpu") for n in ("VELA", "BEiTScore")}
+        self.scorers = {
+            "VELA": load_scorer("vela", vela, device="cpu"),
+            "BEiTScore": load_scorer("beitscore", beitscore, device="cpu"),
+        }
         self.rewards = {name: MetricReward(scorer) for name, scorer in self.scorers.items()}
-        self.captioner = load_policy(sources["captioner"], dtype="float32")
+        self.captioner = load_policy(captioner, dtype="float32")
         rows = make_dataset(sizes.scenes, SEED)
         self.images, self.references, self.scenes = list(rows["image"]), list(rows["refs"]), list(rows["scene"])
 
     def run(self, console: Console) -> None:
         """All parts; the one that changes the captioner, and takes longest, comes last."""
         parts = {"agreement": self.agreement, "best of n": self.choice, "offline scoring": self.offline}
-        for name, part in {**parts, "GRPO": self.grpo}.items():
-            start, said = time.perf_counter(), [headline.title for headline in headlines(self.results)]
+        parts["GRPO"] = self.grpo
+        printed: list[str] = []
+        for name, part in parts.items():
+            start = time.perf_counter()
             try:
                 with console.status(f"{name} ...") as status:
                     part(status)
             except KeyboardInterrupt:
+                # Ctrl-C ends the demo, and what was done so far is still written and printed.
                 self.results["stopped"] = name
             self.results["seconds"][name] = time.perf_counter() - start
             self.write()
             for headline in headlines(self.results):
-                if headline.title not in said:
+                if headline.title not in printed:
                     _print_headline(console, headline)
+                    printed.append(headline.title)
             if self.results["stopped"]:
                 break
 
@@ -126,8 +137,8 @@ class _Demo:
 
     def choice(self, status: Status) -> None:
         sizes = {name: getattr(self.sizes, name) for name in ("n", "max_new_tokens", "resamples")}
-        model, processor = self.captioner
-        part = measure_choice(model, processor, self.images, self.references, self.scenes, self.rewards, **sizes)
+        scenes = (self.images, self.references, self.scenes)
+        part = measure_choice(*self.captioner, *scenes, self.rewards, **sizes)
         self.results["choice"] = part
         self.show({name: texts for name, texts in part["captions"].items() if "oracle" not in name})
 
@@ -139,21 +150,21 @@ class _Demo:
         for index, image in enumerate(self.images):
             name = f"images/scene_{index:03d}.png"
             image.save(folder / name)
-            texts = [text for text in self.results["choice"]["candidates"][index][:4] if text.strip()]
-            lines += [{"image": name, "candidate": text, "references": self.references[index]} for text in texts]
-        (folder / "captions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-        summary = score_dataset(
-            folder / "captions.jsonl", self.scorers["VELA"], folder / "scores.parquet", overwrite=True
-        )
-        table = pyarrow.parquet.read_table(folder / "scores.parquet").to_pandas()
-        columns = [*self.scorers["VELA"].spec.aspects, "reward"]
+            for text in self.results["choice"]["candidates"][index][:4]:
+                if text.strip():
+                    row = {"image": name, "candidate": text, "references": self.references[index]}
+                    lines.append(json.dumps(row) + "\n")
+        (folder / "captions.jsonl").write_text("".join(lines), encoding="utf-8")
+        scorer, output = self.scorers["VELA"], folder / "scores.parquet"
+        summary = score_dataset(folder / "captions.jsonl", scorer, output, overwrite=True)
+        scores = pyarrow.parquet.read_table(output).to_pandas()[[*scorer.spec.aspects, "reward"]]
         self.results["offline"] = {
             "rows": summary.rows,
             "scored": summary.scored,
             "seconds": summary.seconds,
             "images": len(self.images),
             "command": "capreward score captions.jsonl --metric vela --output scores.parquet",
-            "distributions": table[columns].describe().loc[["mean", "std", "min", "max"]].to_dict(),
+            "distributions": scores.describe().loc[["mean", "std", "min", "max"]].to_dict(),
         }
 
     def grpo(self, status: Status) -> None:
@@ -163,35 +174,47 @@ class _Demo:
             "steps": sizes.steps,
             "completions": sizes.prompts * sizes.generations,
             "train_scenes": len(rows),
+            "scenes": len(self.scenes),
+            "curve": [],
         }
-        part |= {"scenes": len(self.scenes), "curve": [], "means": {}, "differences": {}, "captions": {}}
         self.results["grpo"] = part
-
-        def written(when: str) -> dict[str, list[list[str]]]:
-            asked = {"samples": sizes.samples_judged, "max_new_tokens": sizes.max_new_tokens}
-            return decode_both_ways(*self.captioner, self.images, when, **asked)
-
-        def measure(systems: dict[str, list[list[str]]], pairs: Sequence[tuple[str, str]] = ()) -> None:
-            quality = {name: mean_quality(captions, self.scenes) for name, captions in systems.items()}
-            part["means"], part["differences"] = compare_systems(quality, pairs, resamples=sizes.resamples)
-            part["captions"] = {
-                name: [group[0] for group in captions] for name, captions in systems.items() if "greedy" in name
-            }
-
-        before = written("before")
-        measure(before)
+        decoding = {"samples": sizes.samples_judged, "max_new_tokens": sizes.max_new_tokens}
+        captions = decode_both_ways(*self.captioner, self.images, "before", **decoding)
+        # What was before is measured now, so that the report has it also if the training is stopped.
+        part |= self.judge_systems(captions, [])
 
         def on_log(entry: dict[str, float]) -> None:
             part["curve"].append(entry)
             status.update(f"GRPO step {entry['step']:.0f} of {sizes.steps}, reward {entry['reward']:.3f}")
 
-        asked = {name: getattr(sizes, name) for name in ("prompts", "generations", "learning_rate", "max_new_tokens")}
-        asked |= {"max_steps": sizes.steps, "seed": 0, "on_log": on_log}
-        model, processor = self.captioner
-        make_trainer(model, processor, self.rewards["VELA"], rows, self.output / "grpo", **asked).train()
+        trainer = make_trainer(
+            *self.captioner,
+            self.rewards["VELA"],
+            rows,
+            self.output / "grpo",
+            prompts=sizes.prompts,
+            generations=sizes.generations,
+            learning_rate=sizes.learning_rate,
+            max_new_tokens=sizes.max_new_tokens,
+            max_steps=sizes.steps,
+            seed=0,
+            on_log=on_log,
+        )
+        trainer.train()
         status.update("GRPO: captions of held-out scenes ...")
-        measure(before | written("after"), [(f"{way}, after", f"{way}, before") for way in ("greedy", "sampled")])
+        captions |= decode_both_ways(*self.captioner, self.images, "after", **decoding)
+        part |= self.judge_systems(captions, [(f"{way}, after", f"{way}, before") for way in ("greedy", "sampled")])
         self.show({"greedy after GRPO": part["captions"]["greedy, after"]})
+
+    def judge_systems(self, systems: Written, pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
+        """Means of the systems, differences of the pairs, and the greedy captions."""
+        quality = {name: mean_quality(captions, self.scenes) for name, captions in systems.items()}
+        means, differences = compare_systems(quality, pairs, resamples=self.sizes.resamples)
+        greedy = {}
+        for name, captions in systems.items():
+            if name.startswith("greedy"):
+                greedy[name] = [group[0] for group in captions]
+        return {"means": means, "differences": differences, "captions": greedy}
 
     def show(self, systems: dict[str, list[str]]) -> None:
         """Adds captions to the examples."""
@@ -212,4 +235,4 @@ def _print_headline(console: Console, headline: Headline) -> None:
         change += f", {headline.difference.value:+.2f} [{low}, {high}] {word}"
         style = {"up": "green", "down": "red"}.get(kind)
     console.print(f"{headline.title}: {change}", style=style, markup=False)
-    console.print(f"  {headline.what}", markup=False)
+    console.print(f"  {headline.text}", markup=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from torch import nn
 
 from reward.backbones.fit import foreign_errors
 from reward.backbones.language import CHARACTERS_PER_TOKEN, CaptionIds, Remembered
+from reward.checkpoints.caches import TensorCache
+from reward.checkpoints.fingerprints import fingerprint_network
 from reward.errors import ImageError
 
 if TYPE_CHECKING:
@@ -56,6 +59,25 @@ class ClipTowers(nn.Module, ABC):
         if isinstance(self.tokenizer, ClipTokenizer):
             for text in texts:
                 self.tokenizer.ids(text)
+
+    def keep_features(
+        self, folder: str | os.PathLike[str], size: int | str, code: str, *facts: Any
+    ) -> dict[str, TensorCache]:
+        """A store on disk of the features of images, so that new captions of known images cost the captions only.
+
+        Scores are equal up to rounding, as between batch sizes. Entries are found by the weights as they are now.
+
+        Args:
+            folder, size: see `reward.checkpoints.caches.TensorCache`.
+            code: fingerprint of the code that makes the features.
+            facts: what else they depend on beside these towers.
+
+        Raises:
+            ConfigError: the folder cannot be written, or the size is wrong.
+        """
+        # The text of the network says with which activation it computes.
+        towers = (self.preprocess_cfg, repr(self), self.device.type)
+        return {"images": TensorCache(folder, "images", fingerprint_network(self, code, *towers, *facts), size=size)}
 
     @abstractmethod
     def encode_image(self, pixels: Any) -> torch.Tensor:

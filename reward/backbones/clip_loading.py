@@ -72,7 +72,7 @@ def load_clip(
               that its authors gave it, because only the name of openClip_ViT-L-14.pth says that it is LAION's CLIP.
         device, dtype: of the weights; by default the CPU and float32.
         activation: of a checkpoint in the original layout, `"quick_gelu"` or `"gelu"`. Its weights do not say; needed
-            where neither an open_clip_config.json beside the file, nor what is known of the file does.
+            where what is known of the file does not either.
 
     Returns:
         The towers; features of `encode_image` and `encode_text` are not normalised.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import torch
 from reward.backbones.clip import OpenClipTowers, make_bpe_tokenizer
 from reward.backbones.clip_config import build_clip
 from reward.backbones.fit import foreign_errors
-from reward.checkpoints.folders import OPEN_CLIP_CONFIG
 from reward.checkpoints.weight_files import load_strict, load_tensors, refuse_integers
 from reward.errors import CheckpointError
 
@@ -32,16 +30,16 @@ _LAION_PREFIX = "openClip_"
 _OPENAI_PREFIXES = ("clip_ViT-", "PAC++_clip_")
 
 
-def load_original(source: str, activation: str | None = None) -> OpenClipTowers:
+def load_original(checkpoint: str, activation: str | None = None) -> OpenClipTowers:
     """Loads the towers of a weight file, in float32.
 
     Args:
-        source: a file in the layout of OpenAI's CLIP, with whose key names Long-CLIP and PAC-S are published.
+        checkpoint: a file in the layout of OpenAI's CLIP, with whose key names Long-CLIP and PAC-S are published.
         activation: see `reward.backbones.load_clip`.
     """
     from open_clip import SimpleTokenizer
 
-    file = Path(source)
+    file = Path(checkpoint)
     where = repr(str(file))
     with foreign_errors(where):
         stored = load_tensors(file)
@@ -54,38 +52,22 @@ def load_original(source: str, activation: str | None = None) -> OpenClipTowers:
         )
     with foreign_errors(where):  # shapes of which no CLIP can be made
         model_cfg, state = _of_original_layout(tensors)
-        config = _config_beside(file)
-        model_cfg["quick_gelu"] = _is_quick(file, stored, config, activation)
+        model_cfg["quick_gelu"] = _is_quick(file, stored, activation)
         clip = build_clip(model_cfg)
     load_strict(clip, state, where=str(file))
     texts = make_bpe_tokenizer(SimpleTokenizer(context_length=model_cfg["text_cfg"]["context_length"]))
     preprocess_cfg = {"mean": [0.5] * 3, "std": [0.5] * 3} if file.name.startswith(_LAION_PREFIX) else None
-    return OpenClipTowers(clip, texts, config.get("preprocess_cfg", preprocess_cfg))
+    return OpenClipTowers(clip, texts, preprocess_cfg)
 
 
-def _config_beside(file: Path) -> dict[str, Any]:
-    """The open_clip_config.json beside a file; {} if there is none."""
-    path = file.with_name(OPEN_CLIP_CONFIG)
-    if not path.is_file():
-        return {}
-    config: Any = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(config, dict) or not isinstance(config.get("model_cfg"), dict):
-        raise CheckpointError(f"{str(path)!r} has no model_cfg")
-    return config
-
-
-def _is_quick(
-    file: Path, stored: Mapping[str, torch.Tensor], config: Mapping[str, Any], activation: str | None
-) -> bool:
+def _is_quick(file: Path, stored: Mapping[str, torch.Tensor], activation: str | None) -> bool:
     """Whether a checkpoint in the original layout was trained with QuickGELU: weights of both have the same names.
 
-    The argument wins, then the configuration beside the file, then what the file shows: Long-CLIP and OpenAI's own
-    files hold a second table of positions or sizes among the weights, and those of PAC-S have the names of its authors.
+    The argument wins. Else the file shows it: Long-CLIP and OpenAI's own files hold a second table of positions or
+    sizes among the weights, and those of PAC-S have the names of its authors.
     """
     if activation is not None:
         return activation == "quick_gelu"
-    if config:
-        return bool(config["model_cfg"].get("quick_gelu", False))
     if "positional_embedding_res" in stored or any(name in stored for name in _NOT_WEIGHTS):
         return True
     if file.name.startswith(_LAION_PREFIX):
@@ -95,8 +77,7 @@ def _is_quick(
     raise CheckpointError(
         f"{str(file)!r} does not say with which activation it was trained, and with the other its scores are wrong: "
         "give activation='quick_gelu' (OpenAI's weights and what was trained on from them) or activation='gelu' (most "
-        f"of open_clip's own). For a command, put {OPEN_CLIP_CONFIG} beside the file and name the file; "
-        '{"model_cfg": {"quick_gelu": false}} is enough in it'
+        "of open_clip's own); for a command --set activation=gelu"
     )
 
 

@@ -146,31 +146,31 @@ class TransformersTowers(ClipTowers):
         return features[:, 0] if features.ndim == 3 else features  # FLAVA maps all states, and compares the first
 
 
-def load_transformers_clip(source: str | os.PathLike[str]) -> TransformersTowers:
+def load_transformers_clip(checkpoint: str | os.PathLike[str]) -> TransformersTowers:
     """Loads the towers of a model of transformers, in float32, without running its code.
 
     Args:
-        source: a folder that `save_pretrained` wrote, with its processor, or a Hub id.
+        checkpoint: a folder that `save_pretrained` wrote, with its processor, or a Hub id.
     """
     from transformers import AutoModel, AutoProcessor
 
-    where = f"CLIP {os.fspath(source)!r}"
-    _check_kind(source, where)
-    clip, processor = load_pretrained(source, AutoModel, AutoProcessor, "CLIP", strict=True)
+    where = f"CLIP {os.fspath(checkpoint)!r}"
+    _check_kind(checkpoint, where)
+    clip, processor = load_pretrained(checkpoint, AutoModel, AutoProcessor, "CLIP", strict=True)
     with foreign_errors(where):
         return TransformersTowers(clip, processor)
 
 
-def _check_kind(source: str | os.PathLike[str], where: str) -> None:
+def _check_kind(checkpoint: str | os.PathLike[str], where: str) -> None:
     """Refuses what is no CLIP by its configuration, before its weights are read."""
     from transformers import CONFIG_MAPPING, MODEL_MAPPING, AutoConfig, PreTrainedConfig
 
     with foreign_errors(f"{where}: its config.json"):
-        settings, _ = PreTrainedConfig.get_config_dict(source)
+        settings, _ = PreTrainedConfig.get_config_dict(checkpoint)
         kind = settings.get("model_type")
         network = None
         if kind in CONFIG_MAPPING:
-            config = AutoConfig.from_pretrained(source, trust_remote_code=False)
+            config = AutoConfig.from_pretrained(checkpoint, trust_remote_code=False)
             network = MODEL_MAPPING.get(type(config), None)
     if kind not in CONFIG_MAPPING and settings.get("auto_map"):
         raise CheckpointError(f"{where} is a {kind!r}, which runs code of its own; that is refused, take another CLIP")

@@ -74,9 +74,9 @@ def foreign_errors(where: str) -> Iterator[None]:
     except Exception as error:  # transformers, tokenizers, open_clip and peft raise many built-in errors
         if "trust_remote_code" in str(error):
             raise CheckpointError(
-                f"{where} wants to run code of its own (auto_map in its configuration), which is refused. If you "
-                "trust its maker, load it from Python with trust_remote_code=True; there is no such setting in "
-                "configurations or commands"
+                f"{where} wants to run code of its own (auto_map in its configuration), which is refused. Who trusts "
+                "its maker loads a judge or a policy from Python with trust_remote_code=True; metrics, configurations "
+                "and commands have no such setting"
             ) from error
         reason = " ".join(str(error).strip().splitlines()[:2])
         raise CheckpointError(f"{where} cannot be read: {type(error).__name__}: {reason:.300}") from error

@@ -1,10 +1,10 @@
-"""Causal language models: captions as token ids, padded batches, the decoder of a model, and a model at rest."""
+"""Causal language models: captions as token ids, new tokenizers, padded batches, and a model at rest."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -12,6 +12,10 @@ from torch.nn.utils.rnn import pad_sequence
 
 from reward.errors import ConfigError
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+PAD, START, END = "<pad>", "<start>", "<end>"  # control tokens of `make_tokenizer`
 CHARACTERS_PER_TOKEN = 32  # no sensible caption has longer tokens; the rest of a very long text is not read
 _REMEMBERED_TEXTS = 16_384
 _REMEMBERED_WORDS = 65_536
@@ -129,6 +133,40 @@ class CaptionIds:
         room = self.most_tokens - 2
         was_cut = len(ids) > room or len(collapsed) > self._most_characters
         return [self.start, *ids[:room], self.end], was_cut
+
+
+def make_tokenizer(texts: Sequence[str], vocab_size: int) -> PreTrainedTokenizerFast:
+    """Trains a byte-level BPE tokenizer, which can encode any text. The end token has the highest id.
+
+    Args:
+        texts: captions to learn from.
+        vocab_size: largest number of tokens, control tokens included.
+
+    Example:
+        >>> tokenizer = make_tokenizer(["a red star", "a red ring"], 300)
+        >>> tokenizer.decode(tokenizer("a red ring")["input_ids"])
+        'a red ring'
+        >>> tokenizer.convert_tokens_to_ids("<end>") == len(tokenizer) - 1
+        True
+    """
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    if vocab_size < 300:
+        raise ConfigError(f"tokenizer vocab_size must be at least 300, got {vocab_size}: the bytes alone take 256")
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size - 1,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        special_tokens=[PAD, START],
+        show_progress=False,
+    )
+    backend.train_from_iterator(texts, trainer)
+    # Added last: open_clip pools at the highest id.
+    backend.add_special_tokens([END])
+    return PreTrainedTokenizerFast(tokenizer_object=backend, pad_token=PAD, bos_token=START, eos_token=END)
 
 
 def pad_rows(

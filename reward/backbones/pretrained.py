@@ -26,7 +26,7 @@ _LAYER_NUMBER = re.compile(r"\.\d+\.")
 
 
 def load_pretrained(
-    source: str | os.PathLike[str],
+    checkpoint: str | os.PathLike[str],
     model_class: Any,
     reader_class: Any,
     kind: str,
@@ -38,17 +38,17 @@ def load_pretrained(
 
     Args:
         reader_class: of the tokenizer or processor, for example `transformers.AutoTokenizer`.
-        source, model_class, kind, trust_remote_code, options: see `load_network`, also for what it raises.
+        checkpoint, model_class, kind, trust_remote_code, options: see `load_network`, also for what it raises.
     """
-    model = load_network(source, model_class, kind, trust_remote_code=trust_remote_code, **options)
+    model = load_network(checkpoint, model_class, kind, trust_remote_code=trust_remote_code, **options)
     files = "tokenizer*.json, *processor*.json, chat_template.jinja"
-    with foreign_errors(f"{kind} {os.fspath(source)!r}: its tokenizer or processor ({files})"):
-        reader = reader_class.from_pretrained(source, trust_remote_code=bool(trust_remote_code))
+    with foreign_errors(f"{kind} {os.fspath(checkpoint)!r}: its tokenizer or processor ({files})"):
+        reader = reader_class.from_pretrained(checkpoint, trust_remote_code=bool(trust_remote_code))
     return model, reader
 
 
 def load_network(
-    source: str | os.PathLike[str],
+    checkpoint: str | os.PathLike[str],
     model_class: Any,
     kind: str,
     *,
@@ -58,16 +58,16 @@ def load_network(
     apart: tuple[str, ...] = (),
     **options: Any,
 ) -> Any:
-    """Loads a model of transformers, and makes sure that all its weights come from the source.
+    """Loads a model of transformers, and makes sure that all its weights come from the checkpoint.
 
     Args:
-        source: folder or Hub id.
+        checkpoint: folder or Hub id.
         model_class: for example `transformers.AutoModel`, or the class of a network.
         kind: name of the model in messages.
         dtype: dtype of the weights; None is float32.
-        trust_remote_code: whether Python files of the source may run. They can do whatever you can do.
+        trust_remote_code: whether Python files of the checkpoint may run. They can do whatever you can do.
         strict: whether weights that the network does not have are refused.
-        apart: how the names of weights begin that may be in the source or in the network alone: those of another head.
+        apart: how the names of weights begin that may be in the checkpoint or the network alone: those of another head.
         options: further arguments of `from_pretrained`.
 
     Raises:
@@ -75,46 +75,46 @@ def load_network(
     """
     from transformers import AutoConfig, PreTrainedConfig
 
-    where = f"{kind} {os.fspath(source)!r}"
+    where = f"{kind} {os.fspath(checkpoint)!r}"
     trust = bool(trust_remote_code)
     # What the files show is checked before transformers builds anything, and what it did is checked afterwards.
-    _refuse_two_sets(Path(source), where)
+    _refuse_two_sets(Path(checkpoint), where)
     with foreign_errors(f"{where}: its config.json"), unsharded_loading():
-        settings, _ = PreTrainedConfig.get_config_dict(source)
+        settings, _ = PreTrainedConfig.get_config_dict(checkpoint)
         if not trust:
             _refuse_kernels(settings, where)
-        config = AutoConfig.from_pretrained(source, trust_remote_code=trust)
+        config = AutoConfig.from_pretrained(checkpoint, trust_remote_code=trust)
     # What quantisation wrote is of other types and sizes than the network, and transformers knows how to read it.
     is_quantised = hasattr(config, "quantization_config")
-    if Path(source).is_dir() and not trust and not is_quantised:
-        _refuse_much_larger(config, model_class, weight_files(source), where)
+    if Path(checkpoint).is_dir() and not trust and not is_quantised:
+        _refuse_much_larger(config, model_class, weight_files(checkpoint), where)
     # This also reads generation_config.json, and some values of config.json for the first time.
     errors = foreign_errors(f"{where}: its weights, config.json or generation_config.json")
     silence = _without_report() if strict else nullcontext()
     with errors, unsharded_loading(), silence:
         model, report = model_class.from_pretrained(
-            source, dtype=dtype or torch.float32, trust_remote_code=trust, output_loading_info=True, **options
+            checkpoint, dtype=dtype or torch.float32, trust_remote_code=trust, output_loading_info=True, **options
         )
     # transformers fills what is missing with random numbers, and only warns.
     refuse_unfit(where, missing=[name for name in report["missing_keys"] if not name.startswith(apart)])
     if not is_quantised:
-        refuse_stored_integers(weight_files(source), model, where=where)
+        refuse_stored_integers(weight_files(checkpoint), model, where=where)
     if strict:
-        refuse_unfit(where, left=_left_over(report["unexpected_keys"], source, model, is_quantised, apart))
+        refuse_unfit(where, left=_left_over(report["unexpected_keys"], checkpoint, model, is_quantised, apart))
     _refuse_layers_left_out(report["unexpected_keys"], model, where)
     return model
 
 
 def _left_over(
     unexpected: Iterable[str],
-    source: str | os.PathLike[str],
+    checkpoint: str | os.PathLike[str],
     model: nn.Module,
     is_quantised: bool,
     apart: tuple[str, ...],
 ) -> list[str]:
-    """Names of weights that the source has and the network does not, but for those of a head that is read apart."""
+    """Names of weights that the checkpoint has and the network does not, but for those of a head that is read apart."""
     names = list(unexpected)
-    value_head = Path(source) / _VALUE_HEAD
+    value_head = Path(checkpoint) / _VALUE_HEAD
     if value_head.is_file():
         names += read_header(value_head).shapes
     beginnings = apart
@@ -179,16 +179,16 @@ def _refuse_much_larger(config: Any, model_class: Any, files: Iterable[Path], wh
         )
 
 
-def weight_files(source: str | os.PathLike[str], *, value_head: bool = False) -> list[Path]:
+def weight_files(checkpoint: str | os.PathLike[str], *, value_head: bool = False) -> list[Path]:
     """The files of weights that transformers has loaded from a folder or from its copy of a Hub repository.
 
     Args:
-        source: folder or Hub id.
+        checkpoint: folder or Hub id.
         value_head: whether the file of a value head beside them is one.
     """
     from transformers.utils import cached_file
 
-    config = Path(source) / "config.json" if Path(source).is_dir() else cached_file(source, "config.json")
+    config = Path(checkpoint) / "config.json" if Path(checkpoint).is_dir() else cached_file(checkpoint, "config.json")
     assert config is not None  # it has been read
     folder = Path(config).parent
     files = sorted(folder.glob("model*.safetensors")) or sorted(folder.glob("pytorch_model*.bin"))

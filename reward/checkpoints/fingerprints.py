@@ -69,20 +69,20 @@ def fingerprint_file(path: Path) -> str:
     return digest
 
 
-def split_sources(source: str | os.PathLike[str]) -> list[str]:
+def split_sources(checkpoint: str | os.PathLike[str]) -> list[str]:
     """The sources in a text that names several, separated by commas; a path that is there is one.
 
     Example:
         >>> split_sources("name/one,http://localhost:8000/v1#two")
         ['name/one', 'http://localhost:8000/v1#two']
     """
-    text = os.fspath(source)
+    text = os.fspath(checkpoint)
     if os.path.exists(text):
         return [text]
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def fingerprint_source(source: Any, revision: str | None = None) -> str:
+def fingerprint_checkpoint(checkpoint: Any, revision: str | None = None) -> str:
     """Names the weights that a scorer's `source` stands for now.
 
     A file counts by its content; a folder by its data files and what its config.json names. A Hub id counts by the
@@ -90,7 +90,7 @@ def fingerprint_source(source: Any, revision: str | None = None) -> str:
     config.json names. Any other source, such as `"embedded"`, is its own fingerprint.
     """
     parts = []
-    for text in split_sources(str(source)):
+    for text in split_sources(str(checkpoint)):
         path = Path(text.removeprefix("local-dir:"))
         if path.exists():
             parts.append(_fingerprint_path(path) or text)
@@ -149,22 +149,22 @@ def _weights_in_config(config: Any, field: str = "", revision: str | None = None
                 yield f"{config}@{commit}"
 
 
-def hub_commit(source: str, revision: str | None) -> str | None:
+def hub_commit(checkpoint: str, revision: str | None) -> str | None:
     """Commit of a Hub id; None for what is not on the Hub."""
-    source = source.removeprefix("hf-hub:")
-    if source.count("/") != 1 or ":" in source or Path(source).exists() or source.startswith((".", "~", "/")):
+    repo_id = checkpoint.removeprefix("hf-hub:")
+    if repo_id.count("/") != 1 or ":" in repo_id or Path(repo_id).exists() or repo_id.startswith((".", "~", "/")):
         return None
     from huggingface_hub import HfApi, constants
     from huggingface_hub.errors import HFValidationError, HTTPError
     from huggingface_hub.file_download import repo_folder_name
 
     try:
-        commit: str | None = HfApi().model_info(source, revision=revision, timeout=10).sha
+        commit: str | None = HfApi().model_info(repo_id, revision=revision, timeout=10).sha
         return commit
     except HFValidationError:
         return None
     except (HTTPError, OSError):  # no network, or no such repository: loading it says so
-        refs = Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=source, repo_type="model") / "refs"
+        refs = Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=repo_id, repo_type="model") / "refs"
         file = refs / (revision or constants.DEFAULT_REVISION)
         return file.read_text(encoding="utf-8").strip() if file.is_file() else None
 
@@ -222,7 +222,7 @@ def _odd_numbers(device: str) -> Tensor:
 
 def metric_identity(
     spec: MetricSpec,
-    source: str | os.PathLike[str],
+    checkpoint: str | os.PathLike[str],
     *,
     revision: str | None = None,
     dtype: str | None = None,
@@ -232,15 +232,10 @@ def metric_identity(
 
     The version of the library is left out, so that a release that computes the same ends no run. Files that an option
     names count by their content.
-
-    Example:
-        >>> from reward.registry import metric_spec
-        >>> metric_identity(metric_spec("length"), "embedded")["source"]
-        'embedded'
     """
-    weights = source
+    weights = checkpoint
     assets = Path(reward.__file__).parent / "assets" / spec.name
-    if source == "embedded" and assets.is_dir():  # a formula has no weights
+    if checkpoint == "embedded" and assets.is_dir():  # a formula has no weights
         weights = assets
     settings = dict(options or {})
     for name, value in settings.items():
@@ -249,8 +244,8 @@ def metric_identity(
     return {
         "metric": spec.name,
         "code": fingerprint_code(spec.scorer.partition(":")[0]),
-        "source": fingerprint_source(weights, revision),
-        "revision": hub_commit(os.fspath(source), revision) or revision,
+        "source": fingerprint_checkpoint(weights, revision),
+        "revision": hub_commit(os.fspath(checkpoint), revision) or revision,
         "dtype": dtype,
         "options": settings,
     }

@@ -47,12 +47,12 @@ _loading = threading.RLock()
 
 
 def resolve_checkpoint(
-    source: str | os.PathLike[str], *, metric: str, revision: str | None = None, subfolders: bool = False
+    checkpoint: str | os.PathLike[str], *, metric: str, revision: str | None = None, subfolders: bool = False
 ) -> Path:
     """Finds the folder of a checkpoint, and downloads it from the Hub if needed.
 
     Args:
-        source: `"embedded"` (shipped with this package), an existing folder, or a Hub id such as `"name/repo"`.
+        checkpoint: `"embedded"` (shipped with this package), an existing folder, or a Hub id such as `"name/repo"`.
         metric: name of the metric, for the embedded folder and for messages.
         revision: branch, tag or commit of a Hub id.
         subfolders: whether files below a repository's own folder are fetched, too: JSON and weights in safetensors.
@@ -63,15 +63,15 @@ def resolve_checkpoint(
     Raises:
         CheckpointError: there is no such checkpoint, the Hub cannot be reached, or see `check_revision`.
     """
-    text = os.fspath(source)
-    check_revision(source, revision)
+    text = os.fspath(checkpoint)
+    check_revision(checkpoint, revision)
     if text == "embedded":
         assets = _ASSETS / metric
         if not (assets / CONFIG_FILE).is_file():
             raise CheckpointError(f"no {metric} checkpoint is shipped with this package; give a folder or a Hub id")
         warn_embedded()
         return assets
-    folder = local_folder(source, metric=metric)
+    folder = local_folder(checkpoint, metric=metric)
     if folder is not None:
         return folder
     if subfolders:
@@ -79,9 +79,9 @@ def resolve_checkpoint(
     return hub_folder(text, metric, revision)
 
 
-def local_folder(source: str | os.PathLike[str], *, metric: str) -> Path | None:
-    """The folder that a source names; None if it may be a Hub id."""
-    text = os.fspath(source)
+def local_folder(checkpoint: str | os.PathLike[str], *, metric: str) -> Path | None:
+    """The folder of a checkpoint; None if it may be a Hub id."""
+    text = os.fspath(checkpoint)
     folder = Path(text)
     if folder.is_dir():
         return folder
@@ -94,41 +94,35 @@ def local_folder(source: str | os.PathLike[str], *, metric: str) -> Path | None:
             f"The Hub's: hf download {text} --local-dir {text}"
         )
     # A Hub id has one slash at most, and not at its ends.
-    is_path = not isinstance(source, str) or os.path.isabs(text) or text.startswith((".", "~"))
+    is_path = not isinstance(checkpoint, str) or os.path.isabs(text) or text.startswith((".", "~"))
     if is_path or text.endswith("/") or text.count("/") > 1:
         raise CheckpointError(f"{metric} checkpoint folder {text!r} does not exist")
     return None
 
 
-def config_folder(source: str | os.PathLike[str], revision: str | None = None) -> Path:
+def config_folder(checkpoint: str | os.PathLike[str], revision: str | None = None) -> Path:
     """The folder of any checkpoint, of a Hub id one with its config files alone: what says which metric it is of."""
-    check_revision(source, revision)
-    folder = local_folder(source, metric="the")
+    check_revision(checkpoint, revision)
+    folder = local_folder(checkpoint, metric="the")
     if folder is not None:
         return folder
-    return hub_folder(os.fspath(source), "the", revision, (CONFIG_FILE, OPEN_CLIP_CONFIG, SENTENCE_TRANSFORMERS_CONFIG))
+    configs = (CONFIG_FILE, OPEN_CLIP_CONFIG, SENTENCE_TRANSFORMERS_CONFIG)
+    return hub_folder(os.fspath(checkpoint), "the", revision, configs)
 
 
-def check_revision(source: str | os.PathLike[str], revision: str | None) -> None:
-    """Refuses a revision of what has none: only what is on the Hub has branches, tags and commits.
-
-    Example:
-        >>> check_revision("embedded", "v2")
-        Traceback (most recent call last):
-            ...
-        reward.errors.CheckpointError: revision='v2' needs a Hub id, but source is 'embedded': leave the revision out
-    """
-    text = os.fspath(source)
+def check_revision(checkpoint: str | os.PathLike[str], revision: str | None) -> None:
+    """Refuses a revision of what has none: only what is on the Hub has branches, tags and commits."""
+    text = os.fspath(checkpoint)
     is_local = text == "embedded" or text.startswith(("http://", "https://")) or Path(text).is_dir()
     if revision is not None and is_local:
         raise CheckpointError(f"revision={revision!r} needs a Hub id, but source is {text!r}: leave the revision out")
 
 
-def check_source(source: str | os.PathLike[str], *, metric: str, kind: SourceKind) -> None:
-    """Refuses what is seen to be no source of a metric without loading anything. Hub ids are not looked up.
+def check_source(checkpoint: str | os.PathLike[str], *, metric: str, kind: SourceKind) -> None:
+    """Refuses what is seen to be no checkpoint of a metric without loading anything. Hub ids are not looked up.
 
     Args:
-        source: a folder, a Hub id, or for `kind="clip"` what `reward.backbones.load_clip` takes. `"embedded"` passes.
+        checkpoint: a folder, a Hub id, or for `kind="clip"` what `load_clip` takes; `"embedded"` passes.
         metric: name of the metric, which a folder of this library must name in its config.json.
         kind: see `reward.metrics.base.MetricSpec`.
 
@@ -138,17 +132,17 @@ def check_source(source: str | os.PathLike[str], *, metric: str, kind: SourceKin
         ...
         reward.errors.CheckpointError: vela: there is no folder 'my-vela' here, and a Hub id has the form 'name/repo'
     """
-    if source == "embedded":
+    if checkpoint == "embedded":
         return
     if kind == "clip":
-        if isinstance(source, str):
-            source = source.removeprefix("local-dir:").removeprefix("hf-hub:")
+        if isinstance(checkpoint, str):
+            checkpoint = checkpoint.removeprefix("local-dir:").removeprefix("hf-hub:")
         # An architecture of open_clip and a tag, or a file of weights.
-        if ":" in os.fspath(source) or os.path.isfile(source):
+        if ":" in os.fspath(checkpoint) or os.path.isfile(checkpoint):
             return
-    folder = local_folder(source, metric=metric)
+    folder = local_folder(checkpoint, metric=metric)
     if folder is None:
-        _check_hub_id(os.fspath(source), metric, kind)
+        _check_hub_id(os.fspath(checkpoint), metric, kind)
     elif kind == "checkpoint" or named_metric(folder) is not None:
         read_config(folder, metric=metric)
 
@@ -303,11 +297,6 @@ def unsharded_loading() -> Iterator[None]:
 
     With DeepSpeed ZeRO-3, transformers partitions every model that is loaded. With FSDP's RAM-efficient loading, ranks
     above 0 can get empty parameters. A reward model must be whole on every rank, so both are switched off meanwhile.
-
-    Example:
-        >>> with unsharded_loading():
-        ...     os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"]
-        'false'
     """
     with _loading:
         # No DeepSpeed configuration can be alive before this module is imported.

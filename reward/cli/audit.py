@@ -54,10 +54,10 @@ def audit(
 
     A share of 0 % is the goal. Around 50 % means that the metric does not see the attack, and 100 % that it rewards it.
     """
-    from reward.metaeval.audit.run import audit as run
-    from reward.metaeval.audit.run import read_rows, scene_rows
+    from reward.metaeval.audit.auditing import audit as run
+    from reward.metaeval.audit.auditing import read_rows, scene_rows
     from reward.report.audit import audit_report
-    from reward.report.page import check_report
+    from reward.report.report import check_report
 
     if output is not None:
         check_report(output)  # before hours of scoring

@@ -153,7 +153,7 @@ def bench(
         _print_list(figures.json)
         return
     from reward.metaeval.bench import run_bench
-    from reward.report.page import check_report, is_file
+    from reward.report.report import check_report, is_file
 
     console = terminal.console(stderr=True)
 

@@ -12,8 +12,7 @@ from reward.cli.summaries import print_report
 
 
 @options.describe(
-    "metric set caption-column image-column references-column image-root device batch-size output examples resamples "
-    "seed json quiet"
+    "metric set caption-column image-column references-column image-root device batch-size output json quiet"
 )
 def compare(
     files: Annotated[
@@ -28,9 +27,6 @@ def compare(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="An .html file: the images with the largest differences.")
     ] = None,
-    examples: Annotated[int, typer.Option(min=0, help="Images to show for each captioner.")] = 12,
-    resamples: Annotated[int, typer.Option(min=1, help="Number of resamples of the bootstrap.")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Random seed of the bootstrap.")] = 0,
     json: options.AsJson = False,
     quiet: options.QuietFigures = False,
 ) -> None:
@@ -61,16 +57,10 @@ def compare(
         metrics = options.read_metrics(metric or [], settings)
         sides = [load_captions(file, candidate_column=candidate_column, **vars(columns)) for file in named.values()]
         records = [score_records(file) for file in named.values()]
-        drawn = {"resamples": resamples, "seed": seed}
         scoring = {"progress": not quiet, **vars(device)}
-        comparisons = list(compare_captioners(sides, metrics, records=records, **drawn, **scoring))
-    report = compare_report(
-        list(named),
-        comparisons,
-        command=terminal.command_line(),
-        examples=0 if output is None else examples,
-        **drawn,
-    )
+        comparisons = list(compare_captioners(sides, metrics, records=records, **scoring))
+    command = terminal.command_line()
+    report = compare_report(list(named), comparisons, command=command, with_pictures=output is not None)
     # What has no score is said also when quiet.
     notes = []
     for comparison, note in zip(comparisons, report.notes, strict=True):

@@ -96,7 +96,7 @@ def corrupt(
     if retrieve is None:
         options.refuse({"spm": spm}, "goes with --retrieve")
     from reward.training.corruptions.datasets import PAPER_REWRITES, make_corrupted
-    from reward.training.corruptions.prompts import load_prompts
+    from reward.training.corruptions.rewrite_prompts import load_prompts
     from reward.training.corruptions.sampler import WORD_LEVEL
 
     reader = _open(data, columns.split)
@@ -130,11 +130,11 @@ def _names(text: str | None) -> list[str]:
 
 def _open(data: str, split: str | None) -> Source:
     from reward.scoring.readers import open_source
-    from reward.training.published import CAPTIONS, load_captions
+    from reward.training.authors_files import CAPTIONS, load_caption_files
 
     name, _, folder = data.partition("=")
     if folder and name in CAPTIONS:
-        return open_source(load_captions(name, Path(folder)), split=split)
+        return open_source(load_caption_files(name, Path(folder)), split=split)
     return open_source(data, split=split)
 
 

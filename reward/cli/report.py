@@ -25,7 +25,6 @@ def report(
         str | None,
         typer.Option("--by", help="Column of the main score; default: reward, rewards, or the first that ends so."),
     ] = None,
-    examples: Annotated[int, typer.Option(min=0, help="Best and worst rows to show with their pictures.")] = 6,
     candidate_column: Annotated[
         str | None,
         typer.Option(
@@ -59,12 +58,7 @@ def report(
     if output.exists() and not run.overwrite:
         raise OutputError(f"{output} is there already; give another --output, or replace it with --overwrite")
     data = read_scored(
-        scored,
-        by=by,
-        examples=examples,
-        candidate_column=candidate_column,
-        image_column=image_column,
-        image_root=image_root,
+        scored, by=by, candidate_column=candidate_column, image_column=image_column, image_root=image_root
     )
     page = scores_report(data, command=terminal.command_line())
     page.write(output)

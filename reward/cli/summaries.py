@@ -14,7 +14,7 @@ from reward.cli import terminal
 
 if TYPE_CHECKING:
     from reward.judges import Usage
-    from reward.report.page import Report
+    from reward.report.report import Report
     from reward.scoring.summary import ScoringSummary
 
 _ROWS_SHOWN, _WIDTH = 20, 60
@@ -35,8 +35,9 @@ def print_report(
     if json:
         terminal.print_json(report.to_json())
     else:
-        for grid in report.grids:
-            terminal.print_table(**vars(grid))
+        for table in report.tables:
+            rows = table.frame.to_numpy().tolist()
+            terminal.print_table(list(table.frame), rows, title=table.title, best=table.best)
     console = terminal.console(stderr=True)
     if notes is None:
         notes = [] if quiet else report.notes

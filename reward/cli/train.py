@@ -10,7 +10,7 @@ import typer
 from reward.cli import terminal
 
 if TYPE_CHECKING:
-    from reward.training.run import TrainingResult
+    from reward.training.stage import TrainingResult
 
 
 def train(
@@ -93,7 +93,7 @@ def train(
     from reward.training.loop import metric_training
     from reward.training.loop import train as run
     from reward.training.record import is_complete, read_record
-    from reward.training.run import use_cpu
+    from reward.training.stage import use_cpu
 
     seeds = seed or []
     output = _output(output, push_to, private, several=len(seeds) > 1)
@@ -166,7 +166,7 @@ def _report(results: list[TrainingResult]) -> None:
     from rich.table import Table
 
     from reward.training.card import figure_table
-    from reward.training.evaluation import compare_figures
+    from reward.training.figures import compare_figures
 
     out = terminal.console(stderr=False)
     tables = {"": results}

@@ -1,1 +1,1 @@
-"""Plain data: captions, images, scores and texts, in the forms that people hold."""
+"""Plain data: captions, images, scores, texts and settings, in the forms that people hold."""

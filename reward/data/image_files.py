@@ -41,12 +41,7 @@ def file_stamp(facts: os.stat_result) -> str:
 
 
 def is_image_name(name: str | os.PathLike[str]) -> bool:
-    """Whether a name ends as pictures do that can be read, in whatever case.
-
-    Example:
-        >>> is_image_name("photos/1.JPG"), is_image_name("photos/1.txt")
-        (True, False)
-    """
+    """Whether a name ends as pictures do that can be read, in whatever case."""
     return os.path.splitext(os.fsdecode(name))[1].lower() in IMAGE_ENDINGS
 
 
@@ -206,12 +201,7 @@ def _stream_bytes(stream: Any, name: str) -> bytes:
 
 
 def data_url_bytes(url: str) -> bytes:
-    """The bytes that a data URL holds, in base64 or percent-encoded.
-
-    Example:
-        >>> data_url_bytes("data:image/png;base64,aGk=")
-        b'hi'
-    """
+    """The bytes that a data URL holds, in base64 or percent-encoded."""
     head, comma, data = url.partition(",")
     if not comma:
         raise ImageError("the image's data URL has no comma")

@@ -187,22 +187,12 @@ def check_encodable(text: str, name: str) -> None:
 
 
 def column_names(role: str) -> tuple[str, ...]:
-    """All names of a role, in the order in which they are taken; one that is not in the table is its only name.
-
-    Example:
-        >>> column_names("references")
-        ('references', 'refs', 'reference', 'ref')
-    """
+    """All names of a role, in the order in which they are taken; one that is not in the table is its only name."""
     return tuple(chain(*COLUMN_NAMES.get(role, ((role,),))))
 
 
 def names_in_words(role: str) -> str:
-    """All names of a role, for a message.
-
-    Example:
-        >>> names_in_words("references")
-        'references, refs, reference or ref'
-    """
+    """All names of a role, for a message."""
     names = column_names(role)
     if len(names) == 1:
         return names[0]

@@ -51,12 +51,7 @@ def caption_in(text: str) -> str:
 
 
 def has_part_of_mark(token: str) -> bool:
-    """Whether marks of reasoning or of answers have this token, such as gpt-oss's `<|message|>`.
-
-    Example:
-        >>> has_part_of_mark("[THINK]"), has_part_of_mark("<|message|>"), has_part_of_mark("<|im_end|>")
-        (True, True, False)
-    """
+    """Whether marks of reasoning or of answers have this token, such as gpt-oss's `<|message|>`."""
     pairs = _marks().reasoning | _marks().answers
     return any(token in mark for mark in [*pairs, *pairs.values()])
 

@@ -11,7 +11,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from reward.checkpoints.fingerprints import fingerprint_source
+from reward.checkpoints.fingerprints import fingerprint_checkpoint
 from reward.data.images import load_image
 from reward.data.written_captions import decode_texts, end_tokens, up_to_end
 from reward.errors import CheckpointError, ConfigError, ImageError, JudgeError
@@ -229,7 +229,7 @@ class LocalCaptioner:
     @property
     def fingerprint(self) -> str:
         """Names its weights as they are stored now, and their dtype; stored captions belong to it."""
-        return f"{fingerprint_source(self.name)} {self._dtype or ''}".strip()
+        return f"{fingerprint_checkpoint(self.name)} {self._dtype or ''}".strip()
 
     def sample(
         self,

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from reward.checkpoints.fingerprints import fingerprint_source
+from reward.checkpoints.fingerprints import fingerprint_checkpoint
 from reward.errors import ConfigError
 from reward.judges.base import Answer, Judge, Question, Usage
 
@@ -94,7 +94,7 @@ class LazyJudge:
     def fingerprint(self) -> str:
         """Names the weights that are stored under its name now, and the settings they are loaded with."""
         settings = dict(getattr(self._load, "keywords", {}))
-        weights = fingerprint_source(self.name, settings.pop("revision", None))
+        weights = fingerprint_checkpoint(self.name, settings.pop("revision", None))
         texts = [(name, str(value)) for name, value in sorted(settings.items()) if name not in _NO_EFFECT]
         return f"{weights} {texts}"
 

@@ -15,8 +15,8 @@ Example:
     True
 """
 
-from reward.metaeval.agreement import Comparison, compare_metrics, compare_with_raters
 from reward.metaeval.bench import BenchTable, run_bench
+from reward.metaeval.benchmark_scores import BenchmarkScores, score_benchmark
 from reward.metaeval.benchmarks import Benchmark, benchmark_spec, list_benchmarks, load_benchmark
 from reward.metaeval.benchmarks.own_ratings import load_ratings
 from reward.metaeval.bootstrap import Interval, bootstrap_weights, mean_interval
@@ -24,7 +24,7 @@ from reward.metaeval.classification import average_precision, roc_auc, tie_thres
 from reward.metaeval.correlation import kendall_tau, pearson, spearman
 from reward.metaeval.difference import Difference, compare, holm
 from reward.metaeval.evaluation import Evaluation, evaluate
-from reward.metaeval.scoring import BenchmarkScores, score_benchmark
+from reward.metaeval.raters import Comparison, compare_metrics, compare_with_raters
 
 __all__ = [
     "BenchTable",

@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 
 from reward.errors import DataError, MissingExtraError
-from reward.metaeval.agreement import Comparison
+from reward.metaeval.benchmark_scores import BenchmarkScores, check_needs, score_benchmark
 from reward.metaeval.benchmarks import Benchmark
 from reward.metaeval.bootstrap import Interval
 from reward.metaeval.difference import Difference, compare, holm
 from reward.metaeval.evaluation import Evaluation, evaluate
-from reward.metaeval.people import check_range, single_rater, why_no_raters
 from reward.metaeval.published import Compared, compare_published, is_published, published_figures
-from reward.metaeval.scoring import BenchmarkScores, check_needs, score_benchmark
+from reward.metaeval.raters import Comparison, check_range, single_rater, why_no_raters
 from reward.registry import MetricSource, list_metrics, load_scorer, metric_spec
 
 
@@ -114,7 +113,7 @@ def run_bench(
         references: False withholds the references from the metrics.
         against: name or label of the row that the others are tested against; None is the best of each table. The best
             is chosen on the data that it is tested on, so that its lead is flattered.
-        raters, threshold: for `single_rater` (if wanted) and `failures` of `reward.metaeval.people`.
+        raters, threshold: for `single_rater` (if wanted) and `failures` of `reward.metaeval.raters`.
         resamples, seed: of the bootstrap.
         say: called with a line about each run.
         scoring: batch_size, progress, device, dtype and folder of `score_benchmark`.
@@ -258,12 +257,15 @@ def _rank(table: BenchTable, against: str | None, *, resamples: int, seed: int) 
     for row, evaluation in evaluations:
         columns.update(dict.fromkeys(evaluation.estimates))
         value = evaluation.estimates[table.headline].value
-        ranked.append((-math.inf if math.isnan(value) else value, row, evaluation))
+        if math.isnan(value):
+            value = -math.inf
+        ranked.append((value, row, evaluation))
     table.columns = tuple(columns)
     table.best = max(ranked, key=lambda entry: entry[0])[1]
 
     # The row that the others are tested against; one that is named may have no evaluation.
-    table.against = table.best if against is None else None
+    if against is None:
+        table.against = table.best
     for row, _ in evaluations:
         if table.against is None and against in (row.metric.name, row.metric.label):
             table.against = row
@@ -282,7 +284,7 @@ def _rank(table: BenchTable, against: str | None, *, resamples: int, seed: int) 
             except ValueError:  # no item that both have scored
                 continue
         row.p = difference.p_values[difference.headline]
-        p_values[row.metric.label] = 1.0 if math.isnan(row.p) else row.p
+        p_values[row.metric.label] = float(np.nan_to_num(row.p, nan=1.0))
     adjusted = holm(p_values)
     for row, _ in evaluations:
         row.p_adjusted = adjusted.get(row.metric.label)

@@ -191,13 +191,17 @@ def evaluate(benchmark: Benchmark, scores: Scores, *, resamples: int = RESAMPLES
             values[1:] = np.nan
     estimates = {}
     for name, values in replicates.items():
-        estimates[name] = Interval.of(values[:1] if name in of_one_image else values)
+        if name in of_one_image:
+            values = values[:1]
+        estimates[name] = Interval.of(values)
     details: dict[str, dict[str, float]] = {}
     for name, column in columns.items():
         details[name] = {}
         for kind, statistic in column.details.items():
             details[name][kind.replace("-", "_")] = float(statistic(*column.arrays))
-    rule = benchmark.spec.ties if benchmark.spec.statistic == "accuracy" else benchmark.spec.statistic
+    rule = benchmark.spec.statistic
+    if rule == "accuracy":
+        rule = benchmark.spec.ties
     return Evaluation(
         statistic=benchmark.spec.statistic,
         estimates=estimates,
@@ -228,8 +232,10 @@ def check_scores(benchmark: Benchmark, scores: Scores) -> dict[str, np.ndarray]:
         array = np.array(by_aspect[name], dtype=np.float64)  # a copy
         if array.ndim == 1:
             array = array[:, None]
-        has_draws = array.ndim == 3 and benchmark.spec.form == PAIRS
-        if (array.shape[:2] if has_draws else array.shape) != benchmark.shape:
+        shape = array.shape
+        if array.ndim == 3 and benchmark.spec.form == PAIRS:  # with draws of references
+            shape = array.shape[:2]
+        if shape != benchmark.shape:
             raise ValueError(
                 f"scores must have shape {benchmark.shape}: a row per item, a column per caption; got {array.shape}"
             )
@@ -288,7 +294,9 @@ def _pair_columns(benchmark: Benchmark, scores: Mapping[str, np.ndarray]) -> tup
     better = 1 - 2 * labels[counts]  # 1 where the first is better, else -1
     signs = np.sign(both[:, 0] - both[:, 1])
     # 1 or 0 for each pair and draw of references; a tie is half right, or wrong where the literature has it so.
-    right = np.where(signs == 0, 0.5 if benchmark.spec.ties == "half" else 0.0, signs == better[:, None])
+    right = (signs == better[:, None]).astype(np.float64)
+    if benchmark.spec.ties == "half":
+        right[signs == 0] = 0.5
     groups = {name: np.flatnonzero(category_of == name) for name in categories}
     parts = dict(groups)
     if len(judged) > 1 or not categories:  # the same for all metrics, whatever they have scored

@@ -82,8 +82,8 @@ class Compared:
 
 @cache
 def _data() -> Mapping[str, Any]:
-    read: Mapping[str, Any] = json.loads(files(__package__).joinpath("published.json").read_text("utf-8"))
-    return read
+    data: Mapping[str, Any] = json.loads(files(__package__).joinpath("published.json").read_text("utf-8"))
+    return data
 
 
 @cache
@@ -91,43 +91,46 @@ def published_figures() -> tuple[Figure, ...]:
     """All figures; the same one in several places is one with several sources.
 
     Example:
-        >>> [each.figure for each in published_figures() if each.metric == "cider" and each.benchmark == "nebula"]
+        >>> [one.figure for one in published_figures() if (one.metric, one.benchmark) == ("cider", "nebula")]
         [51.5, 48.8]
     """
-    found: dict[Any, Figure] = {}
+    figures: dict[Any, Figure] = {}
     for table in _data()["tables"]:
         for row in table["rows"]:
             facts = {name: value for name, value in row.items() if name != "figures"}
-            facts["options"] = {name: _plain(value) for name, value in row.get("options", {}).items()}
-            for place, number in zip(table["columns"], row["figures"], strict=True):
+            facts["options"] = _hashable(row.get("options", {}).items())
+            for column, number in zip(table["columns"], row["figures"], strict=True):
                 if number is None:
                     continue
-                one = Figure(number, (f"{table['source']} {table['table']}",), **facts, **_place(place))
-                key = replace(one, sources=(), printed=one.printed if one.checkpoint == UNPUBLISHED else "")
-                known = found.setdefault((key, repr(one.options)), one)
-                if known is not one:
-                    found[key, repr(one.options)] = replace(known, sources=(*known.sources, *one.sources))
-    return tuple(found.values())
+                facts |= dict(zip(("benchmark", "split", "column", "coefficient"), column, strict=True))
+                figure = Figure(number, (f"{table['source']} {table['table']}",), **facts)
+                # Two metrics without published weights are the same only where papers call them so.
+                printed = figure.printed if figure.checkpoint == UNPUBLISHED else ""
+                key = (replace(figure, sources=(), printed=printed), repr(figure.options))
+                if key in figures:
+                    figure = replace(figures[key], sources=(*figures[key].sources, *figure.sources))
+                figures[key] = figure
+    return tuple(figures.values())
 
 
-def _place(column: list[str]) -> dict[str, Any]:
-    return dict(zip(("benchmark", "split", "column", "coefficient"), column, strict=True))
-
-
-def _plain(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+def _hashable(options: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Options of a metric, whose lists are tuples here as on the command line."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in options}
 
 
 def is_published(metric: MetricSource, figure: Figure) -> bool:
     """Whether a metric is the one of a figure: its name, checkpoint and options."""
     if metric.is_column or metric.name != figure.metric or figure.variant:
         return False
-    source = str(metric.source)
-    names = {source.rpartition("#")[2] if is_address(source) else source}
-    names |= {PurePath(source).name} if source.endswith(".pth") else set()
-    names |= {FORMULA} if source == "embedded" and not metric.spec.checkpoints else set()
-    own = {name: _plain(value) for name, value in metric.options}
-    return figure.checkpoint in names and own == figure.options
+    checkpoint = str(metric.source)
+    names = {checkpoint}
+    if is_address(checkpoint):
+        names = {checkpoint.rpartition("#")[2]}
+    if checkpoint.endswith(".pth"):
+        names.add(PurePath(checkpoint).name)
+    if checkpoint == "embedded" and not metric.spec.checkpoints:
+        names.add(FORMULA)
+    return figure.checkpoint in names and _hashable(metric.options) == figure.options
 
 
 def compare_published(
@@ -143,37 +146,43 @@ def compare_published(
         figures: from `published_figures`.
         references: whether the metric was given the benchmark's references.
     """
-    drawn = benchmark.spec.drawn if benchmark.draws == 0 else 0
-    has_more = drawn and benchmark.rows["references"].map(len).max() > drawn
-    judged = int(benchmark.rows["label"].notna().sum()) if "label" in benchmark.rows else len(benchmark.rows)
+    has_more = False
+    if benchmark.spec.drawn and benchmark.draws == 0:
+        has_more = benchmark.rows["references"].map(len).max() > benchmark.spec.drawn
+    judged = len(benchmark.rows)
+    if "label" in benchmark.rows:
+        judged = int(benchmark.rows["label"].notna().sum())
     scored = len(benchmark.rows) - judged + int(evaluation.counted.sum())
     if has_more or scored < _WHOLE * max(len(benchmark.rows), _data()["items"].get(benchmark.spec.name, 0)):
         return ()
-    given = references and any(benchmark.rows["references"])
-    wanted = [each for each in figures if each.benchmark == benchmark.spec.name]
-    found = []
-    for each in wanted:
-        part = evaluation.by_category.get(each.split)
-        if part is None and each.split not in ("", benchmark.part):
+    has_references = references and any(benchmark.rows["references"])
+    compared = []
+    for figure in figures:
+        part = evaluation.by_category.get(figure.split)
+        if figure.benchmark != benchmark.spec.name:
             continue
-        other = each.metric in _with_and_without() and each.references != given
-        value = None if other else _own(part or evaluation, each)
-        found += [] if value is None else [Compared(each, 100 * value)]
-    return tuple(found)
+        if part is None and figure.split not in ("", benchmark.part):
+            continue
+        if figure.metric in _with_and_without() and figure.references != has_references:
+            continue
+        value = _value_of(part or evaluation, figure)
+        if value is not None:
+            compared.append(Compared(figure, 100 * value))
+    return tuple(compared)
 
 
 @cache
 def _with_and_without() -> frozenset[str]:
     """Metrics that score with and without references; the others have no choice, as CIDEr and CLIPScore."""
-    seen = {
-        references: {each.metric for each in published_figures() if each.references == references}
-        for references in (True, False)
-    }
-    return frozenset(seen[True] & seen[False])
+    metrics: dict[bool, set[str]] = {True: set(), False: set()}
+    for figure in published_figures():
+        metrics[figure.references].add(figure.metric)
+    return frozenset(metrics[True] & metrics[False])
 
 
-def _own(evaluation: Evaluation, figure: Figure) -> float | None:
+def _value_of(evaluation: Evaluation, figure: Figure) -> float | None:
+    """One's own value of the column and coefficient of a figure; None where the evaluation has none."""
     if figure.coefficient in ("tau", evaluation.statistic):
-        known = evaluation.estimates.get(figure.column)
-        return None if known is None else known.value
+        estimate = evaluation.estimates.get(figure.column)
+        return None if estimate is None else estimate.value
     return evaluation.details.get(figure.column, {}).get(figure.coefficient.replace("-", "_"))

@@ -129,11 +129,14 @@ def _match_images(sides: Sequence[Benchmark]) -> tuple[str, list[list[str]]]:
     """By what most images are the same, and the key of each caption's image; no key joins two images of a side."""
     paths: list[list[str]] = []
     for side in sides:
-        shown = zip(side.rows["images"], side.rows["image_id"], strict=True)
-        paths.append([str(images[0]) if isinstance(images[0], str) else image_id for images, image_id in shown])
+        paths_of_side = []
+        for (image,), image_id in zip(side.rows["images"], side.rows["image_id"], strict=True):
+            paths_of_side.append(image if isinstance(image, str) else image_id)
+        paths.append(paths_of_side)
     keys_by: dict[str, list[list[str]]] = {}
     for name, key in _KEYS.items():
-        keys = [[key(path) for path in of_side] for of_side in paths]
+        keys = [list(map(key, names)) for names in paths]
+        # A file name that two images of one side share would join them.
         joins_images = any(len(set(new)) < len(set(old)) for new, old in zip(keys, paths, strict=True))
         if name == "path" or not joins_images:
             keys_by[name] = keys

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from reward.aspect_weights import normalise_weights
 from reward.checkpoints.folders import SourceKind
@@ -154,7 +154,6 @@ class MetricSpec:
         return getattr(importlib.import_module(module), name)
 
 
-@runtime_checkable
 class Scorer(Protocol):
     """Scores caption samples; deterministic, and independent of batch size, order, grouping and duplicates."""
 
@@ -226,7 +225,7 @@ def installed_specs() -> dict[str, MetricSpec]:
 
     specs = _specs_of_other_packages()
     for module in pkgutil.iter_modules(reward.metrics.__path__):
-        if module.ispkg:
+        if module.ispkg:  # the loose modules beside the folders are what metrics share
             for spec in _specs_of_folder(module.name):
                 specs[spec.name] = spec  # another package cannot replace a metric of this one
     return dict(sorted(specs.items()))

@@ -20,22 +20,23 @@ from reward.errors import CheckpointError, DataError
 from reward.metrics.base import installed_specs
 
 
-def metric_of_checkpoint(source: str | os.PathLike[str], revision: str | None = None) -> str:
+def metric_of_checkpoint(checkpoint: str | os.PathLike[str], revision: str | None = None) -> str:
     """Name of the metric that a checkpoint is of.
 
     Args:
-        source: a folder or Hub id whose config.json names the metric, as `save_pretrained` writes it, or has a type
+        checkpoint: a folder or Hub id whose config.json names the metric, as `save_pretrained` writes it, or has a type
             that a metric reads (`MetricSpec.model_types`); or with an open_clip_config.json, for `clipscore`.
         revision: of a Hub id.
 
     Raises:
         CheckpointError: its files name no metric, or a type that several metrics read.
     """
-    text = os.fspath(source)
-    folder = config_folder(source, revision)
+    text = os.fspath(checkpoint)
+    folder = config_folder(checkpoint, revision)
     name = named_metric(folder)
     if name is not None:
         return name
+    # The most telling type comes first: two metrics may read one architecture, and sentence-transformers names its own.
     types = _model_types(folder)
     for model_type in types:
         metrics = []
@@ -60,7 +61,7 @@ def _model_types(folder: Path) -> list[str]:
     """The type of sentence-transformers, then the architectures and the type that a config.json names."""
     types: list[Any] = []
     for file in (SENTENCE_TRANSFORMERS_CONFIG, CONFIG_FILE):
-        with suppress(DataError):
+        with suppress(DataError):  # a missing or damaged file names no type; loading says what is wrong with it
             config = read_json(folder / file)
             if isinstance(config, dict):
                 types += [*(config.get("architectures") or []), config.get("model_type")]

@@ -78,6 +78,7 @@ class FunctionScorer(TakesData):
             paper="none: a function of one's own",
         )
         # The code of the module, as it was when the function was made.
+        # Read at once, because the file may be edited before anybody asks for the fingerprint.
         module = getattr(inner, "__module__", None)
         self._code = fingerprint_code(module) if module in sys.modules else ""
 
@@ -100,6 +101,7 @@ class FunctionScorer(TakesData):
             readable, errors = _with_images(samples, self.spec.name)
         rows = list(readable)
         step = batch_size or max(1, len(rows))
+        # Without a batch size all at once, as a function may compare its captions, and its author knows what it holds.
         for start in range(0, len(rows), step):
             batch = rows[start : start + step]
             values = self._values([readable[row] for row in batch])

@@ -34,7 +34,7 @@ def names_function(text: Any) -> bool:
     if match is None:
         return _FILE.match(text) is not None
     module = match["module"]
-    if module in installed_specs():
+    if module in installed_specs():  # `vela:fluency` is meant for an aspect, whatever package is called vela
         return False
     if module.endswith(".py"):
         return True
@@ -72,6 +72,7 @@ def load_function(place: str, name: str | None = None, **options: Any) -> Scorer
             names = ", ".join(functions) or "none"
             raise ConfigError(f"{home} has no function {part!r}.{did_you_mean(part, functions)} It has: {names}")
         value = getattr(value, part)
+    # A scorer has the name and the settings that its file gave it.
     if hasattr(value, "spec") and hasattr(value, "score") and not isinstance(value, type):
         return value
     from reward.metrics.function import PlacedFunction  # on use: most metrics are no functions

@@ -26,6 +26,7 @@ def metric_options(spec: MetricSpec) -> list[str]:
     return [name for name in _keywords(spec) or () if name not in _NO_SETTINGS]
 
 
+# The signatures are the one list of options, so that no table beside the code can be out of date.
 def _keywords(spec: MetricSpec) -> list[str] | None:
     """Keywords of `from_pretrained`, and those of the class if it passes them on; None if it takes any."""
     scorer = spec.scorer_class()

@@ -12,7 +12,14 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from reward.checkpoints.fingerprint_objects import fingerprint_object
-from reward.checkpoints.folders import check_revision, named_metric, read_config, resolve_checkpoint, save_checkpoint
+from reward.checkpoints.folders import (
+    CONFIG_FILE,
+    check_revision,
+    named_metric,
+    read_config,
+    resolve_checkpoint,
+    save_checkpoint,
+)
 from reward.checkpoints.publishing import HUB_ID, push_checkpoint
 from reward.errors import CheckpointError, ConfigError
 from reward.metrics.scorer import CaptionScorer, NetworkScorer
@@ -25,40 +32,68 @@ if TYPE_CHECKING:
 class TrainedScorer(NetworkScorer):
     """Base of the metrics that are trained with this library, whose checkpoints hold weights.
 
-    `model` also has a `config` with the method `to_dict`.
+    `model` also has a `config` with the method `to_dict`. Settings are keywords of the class, such as `token_budget`.
     """
 
+    @classmethod
     @abstractmethod
+    def _load(cls, checkpoint: str | os.PathLike[str], *, revision: Any, device: Any, dtype: Any) -> tuple[Any, ...]:
+        """What the class is made of: the model, and what else a checkpoint holds."""
+
     def _tensors(self) -> Mapping[str, torch.Tensor]:
         """The weights that belong in a checkpoint."""
+        return self.model.state_dict()
 
     @abstractmethod
     def _save_tokenizer(self, folder: Path) -> None:
         """Writes the tokenizer into a folder that exists."""
 
-    @abstractmethod
-    def _description(self) -> str:
-        """Title and text of the model card."""
+    @classmethod
+    def from_pretrained(
+        cls,
+        source: str | os.PathLike[str] = "embedded",
+        *,
+        revision: str | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | str | None = None,
+        **settings: Any,
+    ) -> Self:
+        """Loads a checkpoint. Nothing that its files name is imported or called.
 
-    def save_pretrained(
-        self, folder: str | os.PathLike[str], *, dtype: torch.dtype | None = None, card: str | None = None
-    ) -> None:
+        Args:
+            source: `"embedded"` (shipped, trained on synthetic scenes), a checkpoint folder, or a Hub id.
+            revision: branch, tag or commit of a Hub id.
+            device: the GPU if there is one, by default.
+            dtype: of the network but for its head, such as `"bfloat16"`; float32 by default.
+            settings: keywords of the class.
+
+        Raises:
+            CheckpointError: the source is missing, incomplete, damaged or of another metric, its files do not fit each
+                other, or a network that it names cannot be loaded or wants to run code.
+            ConfigError: no such device or dtype, or a setting cannot be.
+        """
+        from reward.backbones.language import check_token_budget
+
+        check_token_budget(settings.get("token_budget"))  # before anything large is read
+        return cls(*cls._load(source, revision=revision, device=device, dtype=dtype), **settings)
+
+    def save_pretrained(self, folder: str | os.PathLike[str], *, card: str | None = None) -> None:
         """Writes a checkpoint folder that `from_pretrained` reads.
 
         Args:
             folder: made if absent.
-            dtype: of the stored weights, such as `torch.float16` to halve the file; as they are by default.
             card: text of the model card; a short one is written otherwise.
 
         Raises:
             CheckpointError: the folder cannot be written.
         """
-        tensors = dict(self._tensors())
-        for key, value in tensors.items():
-            if dtype is not None and value.is_floating_point():
-                tensors[key] = value.to(dtype)
-        config, card = self.model.config.to_dict(), card or self._card()
-        save_checkpoint(folder, config=config, tensors=tensors, card=card, write_tokenizer=self._save_tokenizer)
+        save_checkpoint(
+            folder,
+            config=self.model.config.to_dict(),
+            tensors=self._tensors(),
+            card=card or self._card(),
+            write_tokenizer=self._save_tokenizer,
+        )
 
     def push_to_hub(self, repo_id: str, *, private: bool = False, revision: str | None = None) -> str:
         """Uploads the checkpoint to the model repository `ORG/NAME`, made if needed; the web address of the commit."""
@@ -67,14 +102,16 @@ class TrainedScorer(NetworkScorer):
             return push_checkpoint(folder, repo_id, private=private, revision=revision)
 
     def _card(self) -> str:
-        """A model card that says what the checkpoint is made of; whoever trained it adds data and figures."""
+        """A model card that says what the checkpoint is; whoever trained it adds data and figures."""
         return f"""---
 library_name: capreward
 license: apache-2.0
 tags: [image-captioning, metric, reward-model]
 ---
 
-# {self._description()}
+# {self.spec.name}
+
+Scores image captions on {", ".join(self.spec.aspects)}. Source: {self.spec.paper}.
 
 ```python
 from reward import load_scorer
@@ -101,7 +138,7 @@ class BorrowedScorer(NetworkScorer):
     needs: ClassVar[str]
     subfolders: ClassVar[bool] = False
     origin: dict[str, Any] | None = None
-    _placed: Mapping[str, Any] = {}  # the device and dtype that were asked for
+    _placed: Mapping[str, Any] = {}  # the device, dtype and cache that were asked for
 
     @classmethod
     def from_pretrained(
@@ -130,24 +167,33 @@ class BorrowedScorer(NetworkScorer):
         from reward.backbones.pretrained import parse_dtype, usable_device
 
         name, metric = os.fspath(source), cls.spec.name
-        if name == "embedded":
-            raise CheckpointError(f"no model for {metric} is shipped with this package; give {cls.needs}")
         if dtype == "auto":
             dtype = None
         settings = {key: value for key, value in settings.items() if value is not None}
+        # What is written in this call wins over what the folder says.
         if named_metric(name) is not None:  # a folder of `save_pretrained`, which names the model
             saved = read_config(name, metric=metric)
-            name, revision = saved["model"], revision or saved["revision"]
+            if not isinstance(saved.get("model"), str):
+                raise CheckpointError(f"{name!r} names no 'model' in its {CONFIG_FILE}: save it again")
+            name, revision = saved["model"], revision or saved.get("revision")
             settings = {key: saved[key] for key in cls.settings if key in saved} | settings
         usable = usable_device(device)
-        folder = resolve_checkpoint(name, metric=metric, revision=revision, subfolders=cls.subfolders)
+        folder = cls._resolve(name, revision)
         with float32_by_default():
             scorer: Self = cls._load(folder, name=name, device=usable, dtype=parse_dtype(dtype), **settings)
-        if Path(name).is_dir():
+        if Path(name).exists():
             name = str(Path(name).absolute())
         scorer.origin = {"model": name, "revision": revision}
-        scorer._placed = {"device": device, "dtype": dtype}
+        unsaved = {key: value for key, value in settings.items() if key not in cls.settings}
+        scorer._placed = {"device": device, "dtype": dtype, **unsaved}
         return scorer
+
+    @classmethod
+    def _resolve(cls, name: str, revision: str | None) -> Path:
+        """The folder of a model, which is fetched if it is a Hub id."""
+        if name == "embedded":
+            raise CheckpointError(f"no model for {cls.spec.name} is shipped with this package; give {cls.needs}")
+        return resolve_checkpoint(name, metric=cls.spec.name, revision=revision, subfolders=cls.subfolders)
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Writes a folder that names the model and the settings, without the weights.
@@ -168,7 +214,7 @@ class BorrowedScorer(NetworkScorer):
 
     def __reduce__(self) -> Any:
         """Pickled as what to load again, since networks that have run carry hooks which cannot be pickled."""
-        if self.origin is None:
+        if self.origin is None:  # made by hand: nobody knows from where to load it
             return copyreg.__newobj__, (type(self),), self.__dict__  # type: ignore[attr-defined]
         source, revision = self.origin["model"], self.origin["revision"]
         return partial(type(self).from_pretrained, source, revision=revision, **self._placed, **self._settings()), ()

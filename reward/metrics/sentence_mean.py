@@ -72,6 +72,7 @@ class SentenceMean(TakesData):
             for sentence in _split(sample.candidate):
                 sentences.append(replace(sample, candidate=sentence, references=split[sample.references]))
                 captions.append(row)
+        # All sentences of a call go together, so that those of one image share its pass.
         table = self.scorer.score(sentences, batch_size=batch_size, progress=progress)
 
         # Several sentences add to one row, for which `sums[rows] += scores` would count one of them.

@@ -1,8 +1,9 @@
-"""What commands show: tables, plots and pictures, printed, as JSON, or as pages that need no other file.
+"""What commands show: tables, plots and pictures, printed, as JSON, or as a page that needs no other file.
 
-`tables`, `plots` and `page` know nothing of what they show. The other modules make the report of one command each.
+`tables`, `plots`, `page` and `report` know nothing of what they show. The other modules make the report of one command
+each: frames of texts, plots and pictures.
 """
 
-from reward.report.tables import Grid, markdown_table
+from reward.report.tables import markdown_table
 
-__all__ = ["Grid", "markdown_table"]
+__all__ = ["markdown_table"]

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from reward.metaeval.audit.run import Audit
-from reward.report.page import Report
-from reward.report.plots import bar_plot
-from reward.report.tables import Grid, column_grid, few_images, percent
+from reward.metaeval.audit.auditing import Audit
+from reward.report.plots import BEST, intervals
+from reward.report.report import Report
+from reward.report.tables import Table, column_frame, few_images, percent
 
 _SHORT = 160  # characters of an example in a note
 
@@ -17,7 +17,7 @@ _SHORT = 160  # characters of an example in a note
 def audit_report(audit: Audit, *, command: str) -> Report:
     """The attacks and the captions that say nothing, by each metric."""
     metrics: dict[str, dict[str, Any]] = {}
-    bars = {}
+    plots = {}
     for label, metric in audit.metrics.items():
         metrics[label] = {
             "attacks": metric.findings,
@@ -27,7 +27,7 @@ def audit_report(audit: Audit, *, command: str) -> Report:
             "unscored": metric.unscored[0],
         }
         wins = {name: finding.wins for name, finding in metric.findings.items()}
-        bars[label] = partial(bar_plot, wins, best=metric.worst[0], unit="wins, %")
+        plots[label] = partial(intervals, wins, "wins, %", colours={metric.worst[0]: BEST}, scale=100)
     figures = {
         "seed": audit.seed,
         "resamples": audit.resamples,
@@ -35,28 +35,33 @@ def audit_report(audit: Audit, *, command: str) -> Report:
         "metrics": metrics,
         "skipped": audit.skipped,
     }
-    grids = [_attack_grid(audit), _level_grid(audit)]
-    sections = [("Attacked captions that win", bars)]
     return Report(
-        "audit", "Can the metric be cheated?", command, figures, grids, list(_notes(audit)), sections=sections
+        "audit",
+        "Can the metric be cheated?",
+        command,
+        figures,
+        [_attacks(audit), _empty_captions(audit)],
+        list(_notes(audit)),
+        plots=[("Attacked captions that win", plots)],
     )
 
 
-def _attack_grid(audit: Audit) -> Grid:
+def _attacks(audit: Audit) -> Table:
     """Share of captions where the attacked one wins, in percent with its interval, and in brackets the mean change."""
     captions: dict[str, int] = {}
     columns: dict[str, dict[str, str]] = {"captions": {}}
     for label, metric in audit.metrics.items():
         columns[label] = {}
         for name, finding in metric.findings.items():
+            # Metrics may have scored different numbers of captions; the column has the largest.
             captions[name] = max(captions.get(name, 0), finding.captions)
             columns["captions"][name] = str(captions[name])
             columns[label][name] = f"{percent(finding.wins)} ({finding.change.value:+.3f})"
     title = "Attacked captions that win, in % (mean change of the reward)"
-    return column_grid(title, columns, head="attack")
+    return Table(title, column_frame(columns, head="attack"))
 
 
-def _level_grid(audit: Audit) -> Grid:
+def _empty_captions(audit: Audit) -> Table:
     """Mean rewards of captions as they are and of captions that say nothing, and the length bias."""
     columns: dict[str, dict[str, str]] = {}
     for label, metric in audit.metrics.items():
@@ -65,7 +70,7 @@ def _level_grid(audit: Audit) -> Grid:
             columns[label][repr(text)] = f"{reward:.3f}"
         if metric.longer is not None:
             columns[label]["the longer of two captions with the same facts wins, %"] = percent(metric.longer)
-    return column_grid("Mean reward of captions that say nothing", columns, head="caption")
+    return Table("Mean reward of captions that say nothing", column_frame(columns, head="caption"))
 
 
 def _notes(audit: Audit) -> Iterator[str]:
@@ -74,9 +79,7 @@ def _notes(audit: Audit) -> Iterator[str]:
         f"{audit.images} images. An attacked caption wins if its reward is higher than that of what was attacked. "
         "Intervals: 95 %, bootstrap over images."
     )
-    warning = few_images(audit.images)
-    if warning:
-        yield warning
+    yield from few_images(audit.images)
     for label, metric in audit.metrics.items():
         name, finding = metric.worst
         yield f"{label}: {name} wins most often, in {percent(finding.wins)} % of {finding.captions} captions."
@@ -91,5 +94,6 @@ def _notes(audit: Audit) -> Iterator[str]:
 
 
 def _shorten(text: str) -> str:
+    """The end of a text, where attacks add words."""
     text = " ".join(text.split())
     return text if len(text) <= _SHORT else "... " + text[-_SHORT:]

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from statistics import fmean
 from typing import Any
 
 import pandas as pd
+from markupsafe import Markup
 
 from reward.metaeval.bench import BenchRow, BenchTable
 from reward.metaeval.benchmarks import BenchmarkSpec
 from reward.metaeval.benchmarks.items import PAIRS, RATINGS
-from reward.metaeval.bootstrap import MEAN, Interval
+from reward.metaeval.bootstrap import MEAN
 from reward.metaeval.evaluation import Evaluation
-from reward.metaeval.people import failures
 from reward.metaeval.published import Compared
-from reward.report.page import Report
-from reward.report.plots import bar_plot
-from reward.report.tables import SIGNIFICANT, Grid, column_grid, few_images, interval_grid, milliseconds, percent
+from reward.metaeval.raters import failures
+from reward.report.plots import BEST, intervals
+from reward.report.report import Report
+from reward.report.tables import SIGNIFICANT, Table, column_frame, few_images, interval_frame, milliseconds, percent
 
 # What the JSON of a row has of an evaluation, and where there is none.
 _FIGURES: dict[str, Any] = {"estimates": {}, "details": {}, "ties": None, "tie_rule": None, "counts": {}}
@@ -26,7 +29,7 @@ _FIGURES |= {"images": 0, "by_category": {}, "scored": 0}
 
 
 def bench_report(tables: Sequence[BenchTable], *, command: str, seed: int, resamples: int, references: bool) -> Report:
-    """All tables of `run_bench` as a report; its pages also have all statistics, and each failure.
+    """All tables of `run_bench` as a report; its JSON also has all statistics, and each failure.
 
     Args:
         tables: of the benchmarks.
@@ -34,46 +37,31 @@ def bench_report(tables: Sequence[BenchTable], *, command: str, seed: int, resam
         seed, resamples: of the bootstrap.
         references: whether the metrics were given references.
     """
-    sections = [(table.title, _plots(table)) for table in tables]
-    figures = {"seed": seed, "resamples": resamples, "references": references}
+    shown = [_overview(tables)] if len(tables) > 1 else []
+    published: list[tuple[str, str, Compared]] = []
+    for table in tables:
+        shown += _benchmark_tables(table)
+        for row in table.rows:
+            published += [(row.metric.label, table.title, figure) for figure in row.published]
+    if published:
+        shown.append(published_table(published))
     judged_by = dict.fromkeys(table.benchmark.spec.judged_by for table in tables)
+    figures: dict[str, Any] = {"seed": seed, "resamples": resamples, "references": references}
+    figures["benchmarks"] = [_table_figures(table) for table in tables]
     return Report(
         "bench",
         f"Agreement with {' and '.join(judged_by)}",
         command,
-        {**figures, "benchmarks": [_table_figures(table) for table in tables]},
-        _all_grids(tables, with_details=False),
+        figures,
+        shown,
         list(_notes(tables, resamples)),
-        page_grids=_all_grids(tables, with_details=True),
-        sections=sections,
+        plots=[(table.title, _plots(table)) for table in tables],
     )
 
 
-def _all_grids(tables: Sequence[BenchTable], *, with_details: bool) -> list[Grid]:
-    """An overview if there are several benchmarks, then the tables of each, and published figures."""
-    grids = []
-    if len(tables) > 1:
-        grids.append(_overview(tables))
-    published: list[tuple[str, str, Compared]] = []
-    for table in tables:
-        grids.append(_table_grid(table))
-        if table.raters is not None:
-            agreement = table.raters.agreement
-            title = f"{table.title}: tau x 100 with the mean of all raters but one"
-            grids.append(interval_grid(title, agreement, next(iter(agreement.values()))))
-        if table.threshold is not None:
-            grids += _failure_grids(table, table.threshold, listed=with_details)
-        if with_details:
-            grids += _statistics_grid(table)
-        for row in table.rows:
-            published += [(row.metric.label, table.title, figure) for figure in row.published]
-    if published:
-        grids.append(published_grid(published))
-    return grids
-
-
-def _overview(tables: Sequence[BenchTable]) -> Grid:
+def _overview(tables: Sequence[BenchTable]) -> Table:
     """All benchmarks side by side, each by its headline column."""
+    # All tables have the same metrics in the same order, also those that a benchmark leaves out.
     rows = []
     for number, first in enumerate(tables[0].rows):
         cells = [first.metric.label]
@@ -84,16 +72,29 @@ def _overview(tables: Sequence[BenchTable]) -> Grid:
             if row is table.best:
                 cell += " best"
             cells.append(cell + _star(row))
+            # Scores that were kept by an earlier run have no time.
             if row.run is not None and not math.isnan(row.run.seconds):
                 seconds.append(row.run.seconds)
-        cells.append(milliseconds(sum(seconds) / len(seconds)) if seconds else "-")
+        cells.append(milliseconds(fmean(seconds or [math.nan])))
         rows.append(cells)
-    heads = ("", *(f"{table.title} ({table.headline or '-'})" for table in tables), "ms/caption")
-    return Grid("All benchmarks, x 100", heads, rows)
+    heads = ["", *(f"{table.title} ({table.headline or '-'})" for table in tables), "ms/caption"]
+    return Table("All benchmarks, x 100", pd.DataFrame(rows, columns=heads))
 
 
-def _table_grid(table: BenchTable) -> Grid:
-    """The table of one benchmark: its columns, numbers of scored items and errors, time, and p against one row."""
+def _benchmark_tables(table: BenchTable) -> list[Table]:
+    """The tables of one benchmark: agreement, and if they were asked for one rater and failures."""
+    shown = [_agreement(table)]
+    if table.raters is not None:
+        agreement = table.raters.agreement
+        frame = interval_frame(agreement, next(iter(agreement.values())))
+        shown.append(Table(f"{table.title}: tau x 100 with the mean of all raters but one", frame))
+    if table.threshold is not None:
+        shown.append(_failures(table, table.threshold))
+    return shown
+
+
+def _agreement(table: BenchTable) -> Table:
+    """The columns of a benchmark, numbers of scored items and errors, time, and p against one row."""
     statistic = "no figures"
     rows = []
     for row in table.rows:
@@ -102,8 +103,12 @@ def _table_grid(table: BenchTable) -> Grid:
             statistic = f"{row.evaluation.statistic} x 100"
             scored = row.evaluation.scored
         cells = [row.metric.label, *(percent(row.estimates.get(column)) for column in table.columns)]
-        cells += ["-", "-"] if row.left_out else [str(scored), str(row.errors)]
+        if row.left_out:
+            cells += ["-", "-"]
+        else:
+            cells += [str(scored), str(row.errors)]
         cells.append("-" if row.run is None else milliseconds(row.run.seconds))
+        # The row that the others are tested against has no p. It is the best one, unless --against names another.
         if row is table.best and row is table.against:
             cells.append("best")
         elif row is table.against:
@@ -115,10 +120,10 @@ def _table_grid(table: BenchTable) -> Grid:
         rows.append(cells)
     if table.benchmark.spec.statistics:  # of one's own ratings, each in a column
         statistic = "agreement x 100"
-    p = f"p ({table.headline})" if table.headline else "p"
-    heads = ["", *table.columns, "scored", "errors", "ms/caption", p]
+    heads = ["", *table.columns, "scored", "errors", "ms/caption", f"p ({table.headline or '-'})"]
     best = None if table.best is None else table.rows.index(table.best)
-    return Grid(f"{table.title}: {statistic}, {len(table.benchmark.rows)} items", heads, rows, best)
+    title = f"{table.title}: {statistic}, {len(table.benchmark.rows)} items"
+    return Table(title, pd.DataFrame(rows, columns=heads), best)
 
 
 def _star(row: BenchRow) -> str:
@@ -126,73 +131,55 @@ def _star(row: BenchRow) -> str:
     return " *" if row.p_adjusted is not None and row.p_adjusted < SIGNIFICANT else ""
 
 
-def _statistics_grid(table: BenchTable) -> list[Grid]:
-    """All statistics of each aspect, or of all pairs together; none if there is only one statistic."""
-    columns: dict[str, dict[str, str]] = {}
-    aspects = list(table.benchmark.aspects)
-    for row in table.rows:
-        if row.evaluation is None:
-            continue
-        details = row.evaluation.details
-        aspects = aspects or list(details)[-1:]
-        for aspect in aspects:
-            for statistic, value in details[aspect].items():
-                name = statistic.replace("_", "-")
-                head = f"{aspect} {name}" if len(aspects) > 1 else name
-                columns.setdefault(head, {})[row.metric.label] = f"{100 * value:.1f}"
-    if len(columns) <= len(aspects):
-        return []
-    whole = "" if table.benchmark.aspects else f" of {aspects[0]}"
-    return [column_grid(f"{table.title}: all statistics{whole} x 100", columns)]
-
-
-def _failure_grids(table: BenchTable, threshold: float, *, listed: bool) -> list[Grid]:
-    """Numbers and shares of scores far from the mean rating, and with `listed` each, for people to sort into kinds."""
+def _failures(table: BenchTable, threshold: float) -> Table:
+    """Numbers and shares of scores far from the mean rating, by aspect and over all of them."""
     scores = _scores(table)
-    facts = ["row", "aspect", "image", "rating", "score", "candidate"]
-    distant = pd.DataFrame(failures(table.benchmark, scores, threshold), columns=facts)
-    scored = pd.DataFrame(failures(table.benchmark, scores), columns=facts)
     columns: dict[str, dict[str, str]] = {}
     for column in (*table.benchmark.aspects, "all"):
-        counts = distant.loc[distant["aspect"].eq(column) | (column == "all"), "row"].value_counts()
-        totals = scored.loc[scored["aspect"].eq(column) | (column == "all"), "row"].value_counts()
         columns[column] = dict.fromkeys(scores, "-")
-        for label, total in totals.items():
-            count = counts.get(label, 0)
-            columns[column][str(label)] = f"{count} ({100 * count / total:.1f} %)"
-    heading = f"{table.title}: scores at least {threshold:g} away from the mean rating"
-    grids = [column_grid(heading, columns)]
-    if listed:
-        for name in ("rating", "score"):
-            distant[name] = distant[name].map("{:.2f}".format)
-        grids.append(Grid(f"{heading}, each", facts, distant.to_numpy().tolist()))
-    return grids
+    distant = _counts(failures(table.benchmark, scores, threshold))
+    for (label, column), total in _counts(failures(table.benchmark, scores)).items():
+        count = distant[label, column]
+        columns[column][label] = f"{count} ({100 * count / total:.1f} %)"
+    title = f"{table.title}: scores at least {threshold:g} away from the mean rating"
+    return Table(title, column_frame(columns))
 
 
-def published_grid(figures: Iterable[tuple[str, str, Compared]]) -> Grid:
-    """A table of figures beside the published ones, of (metric, benchmark, both)."""
+def _counts(scores: Sequence[Mapping[str, Any]]) -> Counter[tuple[str, str]]:
+    """How many scores of `failures` a metric has, by (label, aspect or "all")."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for score in scores:
+        counts[score["row"], score["aspect"]] += 1
+        counts[score["row"], "all"] += 1
+    return counts
+
+
+def published_table(figures: Iterable[tuple[str, str, Compared]]) -> Table:
+    """Figures beside the published ones, of (metric, benchmark, both)."""
     rows = []
     for metric, benchmark, compared in figures:
         figure = compared.published
         column = "" if figure.column == "overall" else f", {figure.column}"
         numbers = (f"{compared.value:.1f}", f"{figure.figure:.1f}", f"{compared.difference:+.1f}")
         rows.append((metric, benchmark + column, figure.coefficient, *numbers, compared.verdict, figure.source))
-    heads = ("", "on", "coefficient", "here", "published", "difference", "verdict", "source")
-    return Grid("Beside published figures, x 100", heads, rows)
+    heads = ["", "on", "coefficient", "here", "published", "difference", "verdict", "source"]
+    return Table("Beside published figures, x 100", pd.DataFrame(rows, columns=heads))
 
 
-def _plots(table: BenchTable) -> dict[str, Callable[[], str]]:
-    """A bar plot of each column."""
-    bars: dict[str, dict[str, Interval]] = {column: {} for column in table.columns}
-    for row in table.rows:
-        for column, estimate in row.estimates.items():
-            bars[column][row.metric.label] = estimate
-    return {column: partial(bar_plot, rows, best=_label(table.best)) for column, rows in bars.items()}
+def _plots(table: BenchTable) -> dict[str, Callable[[], Markup]]:
+    """A plot of each column."""
+    colours = {row.metric.label: BEST for row in table.rows if row is table.best}
+    plots: dict[str, Callable[[], Markup]] = {}
+    for column in table.columns:
+        rows = {row.metric.label: row.estimates[column] for row in table.rows if column in row.estimates}
+        plots[column] = partial(intervals, rows, colours=colours, scale=100)
+    return plots
 
 
 def _notes(tables: Sequence[BenchTable], resamples: int) -> Iterator[str]:
     """How to read the tables, and what went wrong."""
     yield f"[low, high]: 95 % intervals of {resamples} bootstrap resamples of whole images."
+    # A dict, as a set in order: one sentence for all tables that are tested against the same row.
     against: dict[str, None] = {}
     for table in tables:
         if table.against is not None and table.was_named:
@@ -244,14 +231,14 @@ def _rules(table: BenchTable, evaluation: Evaluation) -> Iterator[str]:
 
 def _doubts(table: BenchTable, evaluations: Sequence[Evaluation], resamples: int) -> Iterator[str]:
     """Reasons to trust a table less."""
+    # The smallest p of R resamples is 2 / (R + 1), and Holm's correction multiplies it by the number of tests.
     tests = sum(row.p is not None for row in table.rows)
     if 2 * tests / (1 + resamples) >= SIGNIFICANT:
         enough = math.ceil(4 * tests / SIGNIFICANT)
         yield f"{resamples} resamples are too few for any p of {tests} below {SIGNIFICANT}: {enough} do"
     if len({evaluation.scored for evaluation in evaluations}) > 1:
         yield "rows that differ in 'scored' are computed on different items, and p on the items that both scored."
-    warning = few_images(min(evaluation.images for evaluation in evaluations))
-    if warning:
+    for warning in few_images(min(evaluation.images for evaluation in evaluations)):
         yield warning[0].lower() + warning[1:]
 
 
@@ -304,13 +291,15 @@ def _table_figures(table: BenchTable) -> dict[str, Any]:
 
 def _row_figures(row: BenchRow) -> dict[str, Any]:
     evaluation = row.evaluation
-    figures = _FIGURES if evaluation is None else {name: getattr(evaluation, name) for name in _FIGURES}
+    evaluated = dict(_FIGURES)
+    if evaluation is not None:
+        evaluated = {name: getattr(evaluation, name) for name in _FIGURES}
+        evaluated["by_category"] = {name: part.estimates for name, part in evaluation.by_category.items()}
     figures = {
         "name": row.metric.name,
         "label": row.metric.label,
         "kind": "column" if row.metric.is_column else "metric",
-        **figures,
-        "by_category": {name: category.estimates for name, category in figures["by_category"].items()},
+        **evaluated,
         "captions": row.captions,
         "errors": row.errors,
         "first_error": row.problem or None,

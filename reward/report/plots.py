@@ -1,75 +1,63 @@
-"""Plots as SVG texts, in the colours of the page that holds them."""
+"""Plots as SVG, in the colours of the page that holds them."""
 
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 
 from reward.metaeval.bootstrap import Interval
 
-# The colours of a light page and of files; `_page_svg` replaces them by the page's names, which are others in the dark.
+# Matplotlib takes no CSS variables, so a plot is drawn in these colours; `_page_svg` then writes the page's names for
+# them, which stand for other colours on a dark screen.
 INK, SOFT, BEST, PLAIN, BOUND, GOOD = "#1b2330", "#5c6878", "#2f5bea", "#8a94a3", "#b7791f", "#14804a"
 _PAGE_NAMES = {INK: "ink", SOFT: "soft", BEST: "ours", PLAIN: "plain", BOUND: "bound", GOOD: "good"}
 _BINS = 40
 _SMOOTH = 9  # steps of a running mean
 
 
-def bar_plot(rows: Mapping[str, Interval], *, best: str | None = None, unit: str = "") -> str:
-    """Horizontal bars with 95 % intervals, times 100.
+def intervals(
+    rows: Mapping[str, Interval], name: str = "", *, colours: Mapping[str, str] | None = None, scale: int = 1
+) -> Markup:
+    """Estimates of at most 1, such as shares and correlations: a dot, its interval and its number for each row.
 
     Args:
         rows: {label: estimate}, from top to bottom; an estimate may be NaN.
-        best: label of the bar to highlight.
-        unit: below the axis.
+        name: of the axis.
+        colours: {label: colour}; rows left out are grey.
+        scale: what values are multiplied with; 100 for percent.
 
     Example:
-        >>> "<svg" in bar_plot({"vela": Interval(0.5, 0.4, 0.6)}, best="vela")
+        >>> "<svg" in intervals({"vela": Interval(0.5, 0.4, 0.6)}, "share", colours={"vela": BEST})
         True
     """
-    height = 0.45 + 0.32 * len(rows)
-    if unit:
-        height += 0.2
-    figure, axes = _blank_figure(height)
-    value, low, high = 100 * np.array([[row.value, row.low, row.high] for row in rows.values()]).T
-    # An estimate may lie outside its percentile interval, but an error bar cannot have a negative length.
-    errors = np.stack([np.maximum(value - low, 0), np.maximum(high - value, 0)])
-    colours = [BEST if label == best else PLAIN for label in rows]
-    axes.barh(range(len(rows)), value, xerr=errors, color=colours, ecolor=INK, height=0.6, error_kw={"lw": 1})
-    axes.axvline(0, color=SOFT, lw=0.8)
-    _name_rows(axes, rows)
-    axes.set_xlabel(unit)
-    return _page_svg(figure)
-
-
-def interval_plot(rows: Mapping[str, Interval], title: str, colours: Mapping[str, str]) -> str:
-    """A dot with its interval for each row.
-
-    Args:
-        rows: {label: estimate}.
-        title: of the axis.
-        colours: {label: colour}; rows left out are grey.
-    """
     figure, axes = _blank_figure(0.25 * len(rows) + 0.5, width=4.6)
-    for number, (label, interval) in enumerate(rows.items()):
-        line = {"color": colours.get(label, PLAIN)}
-        axes.plot([interval.low, interval.high], [number] * 2, **line, lw=3, alpha=0.55, solid_capstyle="round")
-        axes.plot([interval.value], [number], "o", **line, ms=7)
-        beside = {"va": "center", "fontsize": 8, "transform": axes.get_yaxis_transform()}
-        axes.text(1.02, number, f"{interval.value:.3f}", color=SOFT, **beside)
-    _name_rows(axes, rows)
-    lowest = min(interval.low for interval in rows.values())
-    if lowest < 0:
-        lowest -= 0.03
-    axes.set_xlim(min(lowest, 0), 1)
-    axes.set_xlabel(title)
+    numbers = scale * np.array([[interval.value, interval.low, interval.high] for interval in rows.values()])
+    for position, (label, (value, low, high)) in enumerate(zip(rows, numbers.tolist(), strict=True)):
+        if math.isnan(value):
+            continue
+        colour = (colours or {}).get(label, PLAIN)
+        axes.plot([low, high], [position] * 2, color=colour, lw=3, alpha=0.55, solid_capstyle="round")
+        axes.plot([value], [position], "o", color=colour, ms=7)
+        # x in shares of the axes, y in rows: beside the plot, at the height of the row.
+        beside = axes.get_yaxis_transform()
+        number = f"{value:.3f}" if scale == 1 else f"{value:.1f}"
+        axes.text(1.02, position, number, color=SOFT, va="center", fontsize=8, transform=beside)
+    axes.set_yticks(range(len(rows)), list(rows), parse_math=False)
+    axes.invert_yaxis()
+    axes.grid(axis="x", color=SOFT, alpha=0.25, lw=0.6)
+    lowest = np.nanmin(numbers, initial=0)
+    axes.set_xlim(lowest - 0.03 * scale if lowest < 0 else 0, scale)
+    axes.set_xlabel(name)
     return _page_svg(figure)
 
 
-def curve_plot(series: Mapping[str, Sequence[tuple[float, float]]]) -> str:
+def curve(series: Mapping[str, Sequence[tuple[float, float]]]) -> Markup:
     """Lines over steps, {label: [(step, value)]}: each as its points, faint, and their running mean over nine steps."""
     figure, axes = _blank_figure(2.6, width=4.6)
     half = _SMOOTH // 2
@@ -85,29 +73,35 @@ def curve_plot(series: Mapping[str, Sequence[tuple[float, float]]]) -> str:
     return _page_svg(figure)
 
 
-def histogram(name: str, scores: np.ndarray) -> str:
-    """Shares of the captions in 40 bins of their scores (N,), which are finite; N may be 0."""
+def histogram(values: np.ndarray, name: str = "") -> Markup:
+    """Shares of the captions in 40 bins of their scores.
+
+    Args:
+        values: finite scores (N,); N may be 0.
+        name: of the axis.
+    """
     figure, axes = _blank_figure(2.4, width=4.4)
-    if len(scores):
-        shares = np.full(len(scores), 100 / len(scores))
-        axes.hist(scores, _bin_edges(scores), weights=shares, histtype="stepfilled", color=BEST)
+    if len(values):
+        shares = np.full(len(values), 100 / len(values))
+        axes.hist(values, _bin_edges(values), weights=shares, histtype="stepfilled", color=BEST)
     axes.grid(axis="y", color=SOFT, alpha=0.25, lw=0.6)
     axes.set_xlabel(name, parse_math=False)
     axes.set_ylabel("% of the captions")
     return _page_svg(figure)
 
 
-def _bin_edges(scores: np.ndarray) -> np.ndarray:
+def _bin_edges(values: np.ndarray) -> np.ndarray:
     """The edges of the bins (41,), also around scores that are equal, or too near for floats to stand between them."""
-    low, high = float(scores.min()), float(scores.max())
+    low, high = float(values.min()), float(values.max())
     edges = np.linspace(low, high, _BINS + 1)
+    # numpy refuses edges that do not rise.
     if (np.diff(edges) > 0).all():
         return edges
     margin = max(0.5, abs(low) / 1000)
     return np.linspace(low - margin, high + margin, _BINS + 1)
 
 
-def _blank_figure(height: float, width: float = 6.4) -> tuple[Any, Any]:
+def _blank_figure(height: float, *, width: float) -> tuple[Any, Any]:
     """A figure of that size in inches, and its axes."""
     from matplotlib.figure import Figure  # not pyplot, which looks for a screen
 
@@ -115,13 +109,7 @@ def _blank_figure(height: float, width: float = 6.4) -> tuple[Any, Any]:
     return figure, figure.subplots()
 
 
-def _name_rows(axes: Any, labels: Mapping[str, Any]) -> None:
-    axes.set_yticks(range(len(labels)), list(labels), parse_math=False)
-    axes.invert_yaxis()
-    axes.grid(axis="x", color=SOFT, alpha=0.25, lw=0.6)
-
-
-def _page_svg(figure: Any) -> str:
+def _page_svg(figure: Any) -> Markup:
     """The figure as text, without frames, in the page's font and colours."""
     import matplotlib
 
@@ -132,6 +120,7 @@ def _page_svg(figure: Any) -> str:
         axes.spines[:].set_visible(False)
     buffer = io.StringIO()
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    # Text stays text, and names of parts are the same each time, so that equal figures give equal pages.
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "capreward"}):
         figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
     # The page gives the size: what stands before the drawing, and the element's own size, go.
@@ -139,4 +128,4 @@ def _page_svg(figure: Any) -> str:
     text = re.sub(head, r'<svg class="chart" viewBox="\1">', buffer.getvalue(), count=1, flags=re.DOTALL)
     for colour, name in _PAGE_NAMES.items():
         text = text.replace(colour, f"var(--{name})")
-    return text
+    return Markup(text)  # matplotlib has escaped the labels

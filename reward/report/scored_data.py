@@ -27,38 +27,8 @@ _REWARDS = ("reward", "rewards")  # how columns of them end; the second is of li
 _BATCH = 1000  # rows that are held at a time with their pictures, but for their numbers
 
 
-@dataclass
-class ScoredData:
-    """A scored data set. A caption is a row, or a candidate in the list of a row.
-
-    Args:
-        name: of the file or folder.
-        checkpoints: {metric: its checkpoint}, as far as the summary beside the file says.
-        root: where relative paths of images start.
-        by: column of the main score.
-        caption, image: columns; None where there is none.
-        rows: rows in all.
-        scores: a number for each caption and column of scores, NaN for null, the main score first.
-        errors: messages, one a row that has one, with the number of the row from 1 as index.
-        best, worst: different captions with the highest and lowest main score, best and worst first: score, caption,
-            image, row, and count of rows that are the same. None is among both.
-    """
-
-    name: str
-    checkpoints: Mapping[str, str | None]
-    root: Path
-    by: str
-    caption: str | None
-    image: str | None
-    rows: int
-    scores: pd.DataFrame
-    errors: pd.Series
-    best: pd.DataFrame
-    worst: pd.DataFrame
-
-
 @dataclass(frozen=True)
-class _Columns:
+class Columns:
     """The columns that a report reads.
 
     Args:
@@ -74,6 +44,38 @@ class _Columns:
     caption: str | None
     image: str | None
     error: str | None
+
+    @property
+    def texts(self) -> list[str]:
+        """The columns that hold no scores."""
+        return [name for name in (self.caption, self.image, self.error) if name is not None]
+
+
+@dataclass
+class ScoredData:
+    """A scored data set. A caption is a row, or a candidate in the list of a row.
+
+    Args:
+        name: of the file or folder.
+        columns: that were read.
+        checkpoints: {metric: its checkpoint}, as far as the summary beside the file says.
+        root: where relative paths of images start.
+        rows: rows in all.
+        scores: a number for each caption and column of scores, NaN for null, the main score first.
+        errors: messages, one a row that has one, with the number of the row from 1 as index.
+        best, worst: different captions with the highest and lowest main score, best and worst first: score, caption,
+            image, row, and count of rows that are the same. None is among both.
+    """
+
+    name: str
+    columns: Columns
+    checkpoints: Mapping[str, str | None]
+    root: Path
+    rows: int
+    scores: pd.DataFrame
+    errors: pd.Series
+    best: pd.DataFrame
+    worst: pd.DataFrame
 
 
 def read_scored(
@@ -106,35 +108,25 @@ def read_scored(
         root = find_root(source, columns.image, image_root, scored_from=summary.get("image_root"))
 
     # Once through the rows: numbers are held as columns, texts and pictures only of the best and the worst so far.
-    texts = [name for name in (columns.caption, columns.image, columns.error) if name is not None]
-    names = list(dict.fromkeys([*columns.scores, *texts]))
-    records = _read_records(source, names, columns)
     rows = 0
     scores: list[pd.DataFrame] = []
     errors = [pd.Series(dtype=str)]
     best = worst = pd.DataFrame()
-    while batch := list(islice(records, _BATCH)):
-        frame = pd.DataFrame(batch, columns=names, dtype=object)
-        frame.index = pd.RangeIndex(rows + 1, rows + 1 + len(frame), name="row")
+    for frame in _frames(source, columns):
         rows += len(frame)
         if columns.error is not None:
             errors.append(frame[columns.error].replace("", None).dropna().astype(str))
         if columns.are_lists:
-            lists = columns.scores if columns.caption is None else [*columns.scores, columns.caption]
-            try:
-                frame = frame.explode(lists)
-            except ValueError:
-                message = f"{columns.by!r} and other columns of {source.name} hold lists of different lengths"
-                raise DataError(message) from None
+            frame = _one_row_a_caption(frame, columns, source.name)
         scores.append(frame[columns.scores].astype(float))
-        candidates = {"score": scores[-1][columns.by], "caption": None, "image": None, "count": 1}
+        captions = pd.DataFrame({"score": scores[-1][columns.by], "caption": None, "image": None, "count": 1})
         if columns.caption is not None:
-            candidates["caption"] = frame[columns.caption]
+            captions["caption"] = frame[columns.caption]
         if columns.image is not None:
-            candidates["image"] = frame[columns.image]
-        scored = pd.DataFrame(candidates).dropna(subset="score").reset_index()
-        best = _extremes([best, scored], examples, largest=True)
-        worst = _extremes([worst, scored], examples, largest=False)
+            captions["image"] = frame[columns.image]
+        captions = captions.dropna(subset="score").reset_index()
+        best = _extremes([best, captions], examples, largest=True)
+        worst = _extremes([worst, captions], examples, largest=False)
 
     all_errors = pd.concat(errors)
     if all(numbers[columns.by].isna().all() for numbers in scores):
@@ -144,11 +136,9 @@ def read_scored(
         )
     return ScoredData(
         name=source.name,
+        columns=columns,
         checkpoints=summary.get("checkpoints") or {},
         root=root,
-        by=columns.by,
-        caption=columns.caption,
-        image=columns.image,
         rows=rows,
         scores=pd.concat(scores, ignore_index=True),
         errors=all_errors,
@@ -159,7 +149,7 @@ def read_scored(
 
 def _find_columns(
     source: Source, scored: Mapping[str, str | None], by: str | None, candidate: str | None, image: str | None
-) -> _Columns:
+) -> Columns:
     """The columns to report; `scored` are {role: column} of the run that made the scores."""
     types = _column_types(source)
     rewards = [name for name in types if name.endswith(_REWARDS)]
@@ -184,38 +174,45 @@ def _find_columns(
             scores.append(name)
 
     # What was scored is taken unless another column is named.
-    if candidate is None and scored.get("candidate") in types:
-        caption = scored["candidate"]
-    else:
-        role = "candidates" if are_lists else "candidate"
-        caption = find_column(role, types, candidate, option="--candidate-column")
+    was_scored = {role: name for role, name in scored.items() if name in types}
+    role = "candidates" if are_lists else "candidate"
+    caption = find_column(role, types, candidate or was_scored.get("candidate"), option="--candidate-column")
     if candidate is None and caption is not None and (caption in lists) != are_lists:
         caption = None  # --by names a score of the whole list
-    if image is None and scored.get("image") in types:
-        image = scored["image"]
-    else:
-        image = find_column("image", types, image, option="--image-column")
+    image = find_column("image", types, image or was_scored.get("image"), option="--image-column")
+    # `score --prefix a_` writes a_reward and a_error.
     prefix = by.removesuffix("s").removesuffix("reward")
     error = next((name for name in (f"{prefix}error", "error") if name in types), None)
-    return _Columns(by, scores, are_lists, caption, image, error)
+    return Columns(by, scores, are_lists, caption, image, error)
 
 
 def _column_types(source: Source) -> dict[str, str]:
     """{column: its Arrow type}; in tables of text, where cells have none, of what all cells of the column write."""
-    if not source.is_csv:
-        schema = schema_of(source)
-    else:
-        rows = ({} if isinstance(row, BadRow) else row for row in source.rows(source.columns))
-        values = ({name: _value(cell) for name, cell in row.items()} for row in rows)
+    if source.is_csv:
+        values = _records(source, source.columns, texts=())
         schema = infer_schema(iter(lambda: list(islice(values, _BATCH)), []))
+    else:
+        schema = schema_of(source)
     return {name: str(schema.field(name).type) for name in schema.names}
 
 
-def _read_records(source: Source, names: Sequence[str], columns: _Columns) -> Iterator[dict[str, Any]]:
-    """The rows with these columns, of tables of text with numbers and lists; a row that cannot be read is empty."""
-    texts = {columns.image, columns.error}
-    if not columns.are_lists:
-        texts.add(columns.caption)
+def _frames(source: Source, columns: Columns) -> Iterator[pd.DataFrame]:
+    """The rows in batches, numbered from 1."""
+    names = list(dict.fromkeys([*columns.scores, *columns.texts]))
+    texts = [name for name in columns.texts if name != columns.caption or not columns.are_lists]
+    records = _records(source, names, texts)
+    first = 1
+    while batch := list(islice(records, _BATCH)):
+        numbers = pd.RangeIndex(first, first + len(batch), name="row")
+        first += len(batch)
+        yield pd.DataFrame(batch, numbers, names, dtype=object)
+
+
+def _records(source: Source, names: Sequence[str], texts: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The rows with these columns; a row that cannot be read is empty.
+
+    In tables of text, cells become the numbers and lists that they write, but for columns of `texts`.
+    """
     for row in source.rows(names):
         if isinstance(row, BadRow):
             yield {}
@@ -231,8 +228,21 @@ def _value(cell: str) -> Any:
         value: Any = parse_list(cell) if cell.startswith("[") else read_number(cell)
     except InvalidSampleError:
         return cell
+    # As in JSON, 3 is a whole number, and so a count or an id, and 3.0 may be a score.
     is_whole = isinstance(value, float) and cell.strip().lstrip("+-").isdecimal()
     return int(value) if is_whole else value
+
+
+def _one_row_a_caption(frame: pd.DataFrame, columns: Columns, name: str) -> pd.DataFrame:
+    """The frame with a row for each item of its lists."""
+    lists = list(columns.scores)
+    if columns.caption is not None:
+        lists.append(columns.caption)
+    try:
+        return frame.explode(lists)
+    except ValueError:
+        message = f"{columns.by!r} and other columns of {name} hold lists of different lengths"
+        raise DataError(message) from None
 
 
 def _extremes(parts: Sequence[pd.DataFrame], most: int, *, largest: bool) -> pd.DataFrame:

@@ -7,54 +7,59 @@ from functools import partial
 
 import pandas as pd
 
-from reward.report.page import Card, Report, picture_card
+from reward.report.page import Picture, read_picture
 from reward.report.plots import histogram
+from reward.report.report import Report
 from reward.report.scored_data import ScoredData
-from reward.report.tables import Grid
+from reward.report.tables import Table
 
-_VARIABLE = re.compile(r"'[^']*'|\"[^\"]*\"|\S*[/\\]\S*|[\d.,]*\d")  # what differs between errors of a kind
+# What differs between errors of a kind: quoted texts, paths, numbers.
+_VARIABLE = re.compile(r"'[^']*'|\"[^\"]*\"|\S*[/\\]\S*|[\d.,]*\d")
 _KINDS = 20  # of errors that are shown
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 def scores_report(data: ScoredData, *, command: str = "") -> Report:
     """A report of one HTML page; its warnings are what a reader must know beside the figures."""
-    main = data.scores[data.by]
-    same = [name for name in data.scores if name != data.by and data.scores[name].equals(main)]
+    by = data.columns.by
+    # A metric with one aspect has written the same numbers twice, as its own and as the reward.
+    same = [name for name in data.scores if name != by and data.scores[name].equals(data.scores[by])]
     scores = data.scores.drop(columns=same)
-    galleries: dict[str, list[Card]] = {}
+    notes = [f"{data.rows:,} rows."]
+    if len(scores) != data.rows:
+        notes = [f"{data.rows:,} rows with {len(scores):,} candidates."]
+    metrics = [f"{metric} (checkpoint: {name or 'a Python object'})" for metric, name in data.checkpoints.items()]
+    if metrics:
+        notes.append(f"Scored by {', '.join(metrics)}.")
+    notes += [f"{name} is not shown: it is the same as {by}." for name in same]
+    galleries = {}
     for title, rows in (("Best", data.best), ("Worst", data.worst)):
         if len(rows):
-            galleries[f"{title}, by {data.by}"] = _cards(rows, data)
-    histograms = {name: partial(histogram, name, scores[name].dropna().to_numpy()) for name in scores}
-    candidates = f" with {len(scores):,} candidates" if len(scores) != data.rows else ""
-    notes = [f"{data.rows:,} rows{candidates}."]
-    notes += [f"{name} is not shown: it is the same as {data.by}." for name in same]
-    metrics = [f"{metric} (checkpoint: {name or 'a Python object'})" for metric, name in data.checkpoints.items()]
+            galleries[f"{title}, by {by}"] = _pictures(rows, data)
+    histograms = {name: partial(histogram, scores[name].dropna().to_numpy(), name) for name in scores}
     return Report(
         "report",
         f"Scores of {data.name}",
         command,
         {},
-        [_scores_grid(scores), *_error_grids(data)],
+        [_distributions(scores), *_errors(data)],
         notes,
-        sections=[("Distributions", histograms)],
+        plots=[("Distributions", histograms)],
         galleries=galleries,
-        lead=[f"Scored by {', '.join(metrics)}."] if metrics else [],
-        warnings=_warnings(data, [card for cards in galleries.values() for card in cards]),
+        warnings=_warnings(data, [picture for pictures in galleries.values() for picture in pictures]),
     )
 
 
-def _warnings(data: ScoredData, cards: list[Card]) -> list[str]:
+def _warnings(data: ScoredData, pictures: list[Picture]) -> list[str]:
     warnings = []
-    unscored = int(data.scores[data.by].isna().sum())
+    unscored = int(data.scores[data.columns.by].isna().sum())
     if unscored:
-        warnings.append(f"{unscored:,} of {len(data.scores):,} captions have no {data.by}")
-    if data.caption is None:
+        warnings.append(f"{unscored:,} of {len(data.scores):,} captions have no {data.columns.by}")
+    if data.columns.caption is None:
         warnings.append("No column of captions was found: name it with --candidate-column.")
-    if data.image is None:
+    if data.columns.image is None:
         warnings.append("No column of images was found, so that there are no pictures: name it with --image-column.")
-    problems = [card.problem for card in cards if card.problem]
+    problems = [picture.problem for picture in pictures if picture.problem]
     if problems:
         warnings.append(
             f"{len(problems):,} pictures are left out, as they could not be read; the first: {problems[0]}. If the "
@@ -63,28 +68,29 @@ def _warnings(data: ScoredData, cards: list[Card]) -> list[str]:
     return warnings
 
 
-def _cards(rows: pd.DataFrame, data: ScoredData) -> list[Card]:
+def _pictures(rows: pd.DataFrame, data: ScoredData) -> list[Picture]:
     """Rows on the page; a picture that cannot be read says so in its place."""
-    cards = []
+    pictures = []
     for row in rows.itertuples():
         figures = f"{row.score:.3f} · row {row.row}"
+        # A pile of equal rows is one picture, and says how high it is.
         if row.count > 1:
             figures += f" · {row.count} rows alike"
-        caption = "(no column of captions)" if data.caption is None else row.caption
-        cards.append(picture_card(row.image, caption, figures, root=data.root))
-    return cards
+        caption = "(no column of captions)" if data.columns.caption is None else row.caption
+        pictures.append(read_picture(row.image, caption, figures, root=data.root))
+    return pictures
 
 
-def _scores_grid(scores: pd.DataFrame) -> Grid:
+def _distributions(scores: pd.DataFrame) -> Table:
     rows = []
     for name, facts in scores.describe(percentiles=_QUANTILES).drop("std").items():
         count, *figures = facts
         rows.append([str(name), f"{int(count):,}", *(f"{figure:.3f}" for figure in figures)])
-    quantiles = (f"{100 * quantile:g} %" for quantile in _QUANTILES)
-    return Grid("Scores", ["", "captions", "mean", "min", *quantiles, "max"], rows)
+    quantiles = [f"{100 * quantile:g} %" for quantile in _QUANTILES]
+    return Table("Scores", pd.DataFrame(rows, columns=["", "captions", "mean", "min", *quantiles, "max"]))
 
 
-def _error_grids(data: ScoredData) -> list[Grid]:
+def _errors(data: ScoredData) -> list[Table]:
     """The most frequent kinds of errors, if any: messages that differ only in names and numbers are one kind."""
     if not len(data.errors):
         return []
@@ -93,5 +99,4 @@ def _error_grids(data: ScoredData) -> list[Grid]:
     for kind, messages in sorted(kinds, key=lambda group: -len(group[1]))[:_KINDS]:
         share = f"{100 * len(messages) / data.rows:.2f}"
         rows.append([f"{kind:.300}", f"{len(messages):,}", share, f"row {messages.index[0]}: {messages.iloc[0]:.300}"])
-    title = "Errors: 1 kind" if len(kinds) == 1 else f"Errors: {len(kinds)} kinds"
-    return [Grid(title, ("", "rows", "% of all", "the first"), rows)]
+    return [Table(f"Kinds of errors: {len(kinds)}", pd.DataFrame(rows, columns=["", "rows", "% of all", "the first"]))]

@@ -2,9 +2,9 @@
 
 from reward.scenes.describe import Caption, Style, describe
 from reward.scenes.edits import DAMAGES, ERRORS, damage, drop_facts, make_error
+from reward.scenes.error_pairs import CATEGORIES, ErrorPair, make_pair, make_pair_dataset
 from reward.scenes.graph import Action, Entity, Scene, Sign, sample_scene
-from reward.scenes.oracle import Oracle, Reading, Verdict
-from reward.scenes.pairs import CATEGORIES, Pair, make_pair, make_pair_dataset
+from reward.scenes.oracle import FactScores, Oracle, StatedFacts
 from reward.scenes.render import render
 from reward.scenes.samples import (
     ASPECTS,
@@ -25,14 +25,14 @@ __all__ = [
     "Action",
     "Caption",
     "Entity",
+    "ErrorPair",
+    "FactScores",
     "Oracle",
-    "Pair",
     "Ratings",
-    "Reading",
     "Scene",
     "Sign",
+    "StatedFacts",
     "Style",
-    "Verdict",
     "damage",
     "describe",
     "drop_facts",

@@ -102,10 +102,16 @@ def drop_facts(scene: Scene, keep: float, rng: random.Random) -> set[Fact]:
     if not entities:
         entities = [rng.choice(scene.entities)]
     for entity in entities:
-        facts.update(fact for fact in entity.facts() if fact[0] in ("object", "count") or rng.random() < level)
-    entity_facts = {fact for entity in scene.entities for fact in entity.facts()}
-    scene_facts = sorted((fact for fact in scene.facts() if fact not in entity_facts), key=str)
-    facts.update(fact for fact in scene_facts if rng.random() < keep)
+        for fact in entity.facts():
+            if fact[0] in ("object", "count") or rng.random() < level:
+                facts.add(fact)
+    scene_facts = scene.facts()
+    for entity in scene.entities:
+        scene_facts = scene_facts.difference(entity.facts())
+    # Sorted: the order of a set differs between processes, and chance must not follow it.
+    for fact in sorted(scene_facts, key=str):
+        if rng.random() < keep:
+            facts.add(fact)
     return facts
 
 
@@ -124,37 +130,43 @@ def damage(caption: Caption, kind: str, rng: random.Random) -> Caption | None:
         last = caption.sentences[-1]
         if not caption.closed or len(last.words) < 4:
             return None
+        # Two words stay at least and two go, so that the sentence has begun and does not end.
         keep = rng.randint(2, len(last.words) - 2)
         cut = [*last.words[: keep - 1], replace(last.words[keep - 1], damaged=True)]
         claims = tuple(claim for claim in last.claims if _complete(claim, last.words, keep))
         return Caption((*caption.sentences[:-1], Sentence(tuple(cut), claims)), closed=False)
+    damaged = [replace(word, damaged=True) for word in words]
     if kind == "repetition":
         if rng.random() < 0.3:  # a whole sentence again, somewhere later
-            again = Sentence(tuple(replace(word, damaged=True) for word in words), sentence.claims)
+            again = Sentence(tuple(damaged), sentence.claims)
             sentences = list(caption.sentences)
             sentences.insert(rng.randint(index + 1, len(sentences)), again)
             return replace(caption, sentences=tuple(sentences))
         size = rng.randint(1, min(3, len(words)))
         start = rng.randint(0, len(words) - size)
-        words[start + size : start + size] = [replace(word, damaged=True) for word in words[start : start + size]]
+        words[start + size : start + size] = damaged[start : start + size]
     elif kind == "word_order":
+        # Where two equal words stand side by side, another order of them would be the same caption.
         starts = [k for k in range(len(words) - 1) if words[k].text != words[k + 1].text]
         if not starts:
             return None
         size = min(len(words), rng.choice((2, 2, 3, 4)))
         start = rng.choice(starts)
         start = min(start, len(words) - size)
-        window = words[start : start + size]
+        window = damaged[start : start + size]
+        texts = [word.text for word in window]
         shuffled = window[:]
-        while [word.text for word in shuffled] == [word.text for word in window]:
+        while [word.text for word in shuffled] == texts:
             rng.shuffle(shuffled)
-            if len({word.text for word in window}) == 1:
+            if len(set(texts)) == 1:
                 return None
-        words[start : start + size] = [replace(word, damaged=True) for word in shuffled]
+        words[start : start + size] = shuffled
     else:  # agreement
         swap = {"is": "are", "are": "is"}
-        for noun in (name for names in SYNONYMS.values() for name in names):
-            swap |= {noun: plural(noun), plural(noun): noun}
+        for nouns in SYNONYMS.values():
+            for noun in nouns:
+                swap |= {noun: plural(noun), plural(noun): noun}
+        # One word of the wrong number is enough: "a red star are in the top left".
         indices = [k for k, word in enumerate(words) if word.text in swap]
         rng.shuffle(indices)
         if not indices:

@@ -106,6 +106,7 @@ class Scene:
         """A copy in which the entity `noun` is `changed`; the action follows a changed noun."""
         action = self.action
         if action and changed.noun != noun:
+            # The action names its objects by their nouns, of which one is another now.
             swap = {noun: changed.noun}
             action = Action(swap.get(action.agent, action.agent), action.verb, swap.get(action.patient, action.patient))
         entities = tuple(changed if entity.noun == noun else entity for entity in self.entities)

@@ -49,7 +49,7 @@ _EQUALS = {
 
 
 @dataclass(frozen=True)
-class Reading:
+class StatedFacts:
     """What a caption says.
 
     Args:
@@ -62,7 +62,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class FactScores:
     """A caption compared with the truth.
 
     Args:
@@ -93,7 +93,7 @@ class Oracle:
         0.8
     """
 
-    def read(self, caption: str) -> Reading:
+    def read(self, caption: str) -> StatedFacts:
         """Facts and flaws of a caption; text outside the world's language states nothing and counts as unreadable."""
         claims: set[Fact] = set()
         faults: Counter[str] = Counter()
@@ -103,6 +103,7 @@ class Oracle:
         sentences = [part.strip() for part in body.split(".")]
         if sentences and sentences[-1]:
             faults["truncation"] += 1
+        # In their order: "the stars are big" agrees only with several stars that came in before.
         for sentence in sentences:
             if not sentence:
                 continue
@@ -116,9 +117,9 @@ class Oracle:
             if unfinished:
                 flaws.pop("unreadable", None)  # a sentence that breaks off is one flaw
             faults.update(flaws)
-        return Reading(frozenset(claims), dict(faults))
+        return StatedFacts(frozenset(claims), dict(faults))
 
-    def score(self, caption: str, scene: Scene | str) -> Verdict:
+    def score(self, caption: str, scene: Scene | str) -> FactScores:
         """Recall, precision and F1 of the caption's facts.
 
         Args:
@@ -128,11 +129,11 @@ class Oracle:
         if isinstance(scene, str):
             scene = Scene.from_json(scene)
         reading = self.read(caption)
-        return compare(reading.claims, scene, faults=sum(reading.faults.values()))
+        return score_claims(reading.claims, scene, faults=sum(reading.faults.values()))
 
 
-def compare(claims: Iterable[Fact], scene: Scene, *, faults: int = 0) -> Verdict:
-    """Compares claims with the truth; see `Verdict`."""
+def score_claims(claims: Iterable[Fact], scene: Scene, *, faults: int = 0) -> FactScores:
+    """Compares claims with the truth; see `FactScores`."""
     claims = frozenset(claims)
     truth = scene.facts()
     right = {claim for claim in claims if scene.is_true(claim)}
@@ -143,13 +144,14 @@ def compare(claims: Iterable[Fact], scene: Scene, *, faults: int = 0) -> Verdict
     f1 = 0.0
     if recall + precision > 0:
         f1 = 2 * recall * precision / (recall + precision)
-    return Verdict(recall, precision, f1, faults, claims - right, truth - right)
+    return FactScores(recall, precision, f1, faults, claims - right, truth - right)
 
 
 def _read_sentence(sentence: str, many: dict[str, bool]) -> tuple[list[Fact], Counter[str]]:
     flaws: Counter[str] = Counter()
     words = sentence.split()
     match = _match(sentence)
+    # What is said twice in a row is one flaw, and the rest is read as if it stood there once.
     if match is None:
         collapsed = _without_repeats(words)
         if collapsed != words:
@@ -281,7 +283,7 @@ def _loose_claims(words: list[str]) -> list[Fact]:
         if len(nouns) != 2:
             return []
         agent, patient = nouns
-        if verbs[0] in _PAST:
+        if verbs[0] in _PAST:  # in "the ring is being chased by the star" the patient comes first
             agent, patient = patient, agent
         return [("action", agent, _ING.get(verbs[0]) or _PAST[verbs[0]], patient)]
     claims: list[Fact] = [("background", _BACKGROUND_HEAD[word]) for word in words if word in _BACKGROUND_HEAD]
@@ -294,6 +296,7 @@ def _loose_claims(words: list[str]) -> list[Fact]:
     if len(set(nouns)) != 1:
         return claims
     noun = nouns[0]
+    # "One" is a number only where there is no other: "one can see two stars".
     numbers = [_NUMBER[word] for word in words if word in _NUMBER and word != "one"]
     if not numbers and "one" in words:
         numbers = [1]

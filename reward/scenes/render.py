@@ -113,7 +113,7 @@ def _draw_entity(image: Image.Image, entity: Entity, rng: random.Random) -> None
     if entity.count == 1:
         radius = 12.0 if is_big else 7.0
         centres = [(x + rng.randint(-2, 2), y + rng.randint(-2, 2))]
-    else:
+    else:  # a group stands around the centre, each one smaller, so that four fit into a cell
         radius = 7.0 if is_big else 4.5
         step = 7.5
         corners = ((-1, -1), (1, 1), (1, -1), (-1, 1))
@@ -123,6 +123,7 @@ def _draw_entity(image: Image.Image, entity: Entity, rng: random.Random) -> None
 
 
 def _draw_shape(image: Image.Image, entity: Entity, centre: tuple[float, float], radius: float) -> None:
+    # A painted sheet shows through a mask of the shape, so that stripes and dots end at its edge.
     mask = Image.new("L", image.size, 0)
     _shape_mask(ImageDraw.Draw(mask), entity.noun, centre[0], centre[1], radius)
     paint = Image.new("RGB", image.size, _PAINT[entity.colour])
@@ -169,7 +170,7 @@ def _draw_arrow(draw: ImageDraw.ImageDraw, scene: Scene, action: Action) -> None
     ux, uy = (x1 - x0) / length, (y1 - y0) / length
     start, end = (x0 + ux * 8, y0 + uy * 8), (x1 - ux * 8, y1 - uy * 8)
     colour = _ARROW[action.verb]
-    outline = (120, 120, 120) if action.verb == "push" else None
+    outline = (120, 120, 120) if action.verb == "push" else None  # white would vanish on snow
     if outline:
         draw.line((*start, *end), fill=outline, width=4)
     if action.verb == "chase":

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from reward.scenes.describe import Caption, Style, describe
 from reward.scenes.edits import DAMAGES, ERRORS, damage, drop_facts, make_error
 from reward.scenes.graph import Fact, Scene, sample_scene
-from reward.scenes.oracle import Oracle, Verdict, compare
+from reward.scenes.oracle import FactScores, Oracle, score_claims
 from reward.scenes.render import render
 
 if TYPE_CHECKING:
@@ -46,14 +46,14 @@ class Ratings:
         return (sum(ratings) / len(ratings) - 1) / 4
 
 
-def true_ratings(verdict: Verdict, damages: Sequence[str]) -> dict[str, float]:
+def true_ratings(fact_scores: FactScores, damages: Sequence[str]) -> dict[str, float]:
     """The ratings of a rater without noise.
 
     Descriptiveness follows recall; relevance follows precision, reaching its worst at .4; fluency loses
     points for each damage (`reward.scenes.edits.DAMAGES`), a little less for each further one.
 
     Args:
-        verdict: the caption's claims compared with the truth.
+        fact_scores: the caption's claims compared with the truth.
         damages: kinds of damage done to the caption.
 
     Returns:
@@ -63,8 +63,8 @@ def true_ratings(verdict: Verdict, damages: Sequence[str]) -> dict[str, float]:
         DAMAGES[kind] * 0.85**position for position, kind in enumerate(sorted(damages, key=lambda k: -DAMAGES[k]))
     )
     return {
-        "desc": 1 + 4 * min(1.0, verdict.recall / 0.96),
-        "rel": 1 + 4 * max(0.0, (verdict.precision - 0.4) / 0.6),
+        "desc": 1 + 4 * min(1.0, fact_scores.recall / 0.96),
+        "rel": 1 + 4 * max(0.0, (fact_scores.precision - 0.4) / 0.6),
         "flu": max(1.0, 5 - lost),
     }
 
@@ -94,22 +94,25 @@ def rate_text(text: str, scene: Scene) -> dict[str, float]:
     reading = oracle.read(text)
     if not reading.claims:
         return dict.fromkeys(ASPECTS, 1.0)
-    damages = [_FAULTS[kind] for kind, number in reading.faults.items() for _ in range(number)]
+    damages: list[str] = []
+    for kind, number in reading.faults.items():
+        damages += [_FAULTS[kind]] * number
+    # Attacks repeat facts in other words, which the grammar alone would let pass.
     said: frozenset[Fact] = frozenset()
     sentences = dict.fromkeys(part.strip() for part in " ".join(text.lower().split()).split("."))
     for sentence in sentences:  # equal sentences are faults already
         claims = oracle.read(sentence + ".").claims
         damages += ["repetition"] * (bool(claims) and claims <= said)
         said |= claims
-    return true_ratings(compare(reading.claims, scene), damages)
+    return true_ratings(score_claims(reading.claims, scene), damages)
 
 
 def rate(true: dict[str, float], rng: random.Random) -> Ratings:
     """Ratings of three raters: truth plus normal noise of `NOISE` points, rounded to 1..5."""
-    raters = {
-        aspect: tuple(min(5, max(1, round(value + rng.gauss(0, NOISE)))) for _ in range(RATERS))
-        for aspect, value in true.items()
-    }
+    raters = {}
+    for aspect, value in true.items():
+        noisy = [round(value + rng.gauss(0, NOISE)) for _ in range(RATERS)]
+        raters[aspect] = tuple(min(5, max(1, rating)) for rating in noisy)
     return Ratings(dict(true), raters)
 
 
@@ -183,7 +186,7 @@ def make_candidate(scene: Scene, rng: random.Random) -> Candidate:
         if damaged:
             caption = damaged
             damages.append(kind)
-    ratings = rate(true_ratings(compare(caption.claims, scene), damages), rng)
+    ratings = rate(true_ratings(score_claims(caption.claims, scene), damages), rng)
     return Candidate(caption, tuple(errors), tuple(damages), ratings)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from reward.aspect_weights import checked_weight, sum_to_one
 from reward.checkpoints.fingerprint_objects import fingerprint_scorer
 from reward.checkpoints.fingerprints import metric_identity
-from reward.errors import CheckpointError, ConfigError, UnknownMetricError, WeightsError, nearest
+from reward.errors import CheckpointError, ConfigError, UnknownMetricError, WeightsError
 from reward.metrics.base import MetricSpec, Scorer, fitted
 from reward.metrics.function_places import names_function
 from reward.metrics.options import check_options, metric_options, takes_option
@@ -204,8 +204,8 @@ class Metrics:
             owners = [metric for metric in self.names if str(name).startswith(f"{metric}_")]
             if not owners:
                 columns = [f"{spec.name}_{aspect}" for spec in self.specs for aspect in spec.aspects]
-                close = ", ".join(nearest(str(name), [*self.names, *columns]))
-                raise WeightsError(f"weights name {name!r}, which is no metric and no aspect here; nearest: {close}")
+                names = ", ".join([*self.names, *columns])
+                raise WeightsError(f"weights name {name!r}, which is no metric and no aspect here; there are {names}")
             metric = max(owners, key=len)
             of_aspects[metric][name.removeprefix(f"{metric}_")] = weight
         return [spec.weigh(of_aspects[spec.name] or None) for spec in self.specs]

@@ -13,8 +13,8 @@ from huggingface_hub import ModelCardData
 from reward.backbones.fit import leaves
 from reward.checkpoints.publishing import HUB_ID
 from reward.metrics.base import MetricSpec
-from reward.training.evaluation import compare_figures
-from reward.training.tables import VALIDATION, hub_id
+from reward.training.figures import compare_figures
+from reward.training.splits import VALIDATION, hub_id
 
 
 def make_card(spec: MetricSpec, facts: Mapping[str, Any]) -> str:
@@ -43,7 +43,7 @@ def figure_table(*runs: Mapping[str, Mapping[str, float]]) -> tuple[str, list[li
     """A title for the figures, and a table of them with one column per part.
 
     Args:
-        runs: {part: {name: figure}}, see `reward.training.run.TrainingResult`. Of several runs, such as with several
+        runs: {part: {name: figure}}, see `reward.training.stage.TrainingResult`. Of several runs, such as with several
             seeds, the table has means and standard deviations (of a sample: the divisor is the number of runs less 1).
 
     Returns:
@@ -60,6 +60,7 @@ def figure_table(*runs: Mapping[str, Mapping[str, float]]) -> tuple[str, list[li
         names |= dict.fromkeys(figures_of_part)
     is_pairs = "accuracy" in names
     title, prefix = "Kendall's tau-c x 100", "tau_c"
+    # (head, name of the figure, its scale, digits): errors and counts are no percentages.
     last_rows = [("MSE", "mse", 1, 4), ("n", "n", 1, 0)]
     if is_pairs:
         title, prefix = "Pairs ranked right x 100", "accuracy"

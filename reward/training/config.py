@@ -172,6 +172,7 @@ def make_config(*layers: Mapping[str, Any]) -> TrainingConfig:
     for layer in layers:
         settings = _merged(settings, layer)
     stages = settings.get("stages")
+    # A stage that a later table sets to null is dropped here, and not before: any layer may name it.
     if isinstance(stages, Mapping):
         settings["stages"] = {name: changes for name, changes in stages.items() if changes is not None}
     return TrainingConfig(**{str(name): value for name, value in settings.items()})

@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reward.checkpoints.fingerprints import fingerprint_source
+from reward.checkpoints.fingerprints import fingerprint_checkpoint
 from reward.checkpoints.folders import read_config, resolve_checkpoint
 from reward.errors import ConfigError
 from reward.metrics.base import MetricSpec
 from reward.registry import check_loading, metric_spec
 from reward.training.config import TrainingConfig
 from reward.training.record import RECORD_FILE, STAGES, read_record, write_record
-from reward.training.rows import Rows, load_rows
-from reward.training.run import MetricTraining, TrainingResult, begin, finished, train_stage
-from reward.training.tables import TRAIN
+from reward.training.rows import TrainingRows, load_rows
+from reward.training.splits import TRAIN
+from reward.training.stage import MetricTraining, TrainingResult, begin, finished, train_stage
 
 if TYPE_CHECKING:
     from accelerate import PartialState
@@ -65,7 +65,7 @@ def train(
 
     Args:
         metric: registry name.
-        data: see `reward.training.tables.load_tables`. The rows of several data sets are taken together; all must have
+        data: see `reward.training.splits.load_splits`. The rows of several data sets are taken together; all must have
             the part `train`, and one the part `val`.
         output: the checkpoint folder, made if absent.
         config: settings; see `TrainingConfig`.
@@ -113,8 +113,9 @@ def train(
                 f"{', '.join(stated)}, or train without a checkpoint"
             )
         spec = _trained_spec(spec, read_config(start, metric=spec.name))
-        record["init"] = {"source": os.fspath(init), "fingerprint": fingerprint_source(start)}
+        record["init"] = {"source": os.fspath(init), "fingerprint": fingerprint_checkpoint(start)}
     process = begin(output, record, resume=resume)
+    # Asked again for a run that is whole, nothing is trained: its record has all that the result holds.
     complete = finished(output)
     if complete is not None:
         return complete
@@ -163,7 +164,7 @@ def train(
     return _join_stages(spec, output, record, results, command, process)
 
 
-def _warn_of_left_out(stages: Iterable[Mapping[str, Rows]], configs: Iterable[TrainingConfig]) -> None:
+def _warn_of_left_out(stages: Iterable[Mapping[str, TrainingRows]], configs: Iterable[TrainingConfig]) -> None:
     """Warns of kinds of errors in the data to train on that no stage trains."""
     left_out: dict[str, int] = {}
     for rows in stages:

@@ -15,7 +15,7 @@ RECORD_FILE = "training.json"
 STAGES, STATES = "stages", "checkpoints"  # folders in that of the run
 
 
-def check_output(output: Path, record: Mapping[str, Any], *, resume: bool) -> None:
+def check_run_folder(output: Path, record: Mapping[str, Any], *, resume: bool) -> None:
     """Checks that the folder is empty, or with `resume`, that it holds a run with the same settings."""
     refuse_address(output)
     path = output / RECORD_FILE

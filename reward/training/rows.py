@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from reward.errors import DataError
 from reward.metrics.base import MetricSpec
+from reward.training.caption_pairs import CaptionPairs, ScenePairs, make_pairs
 from reward.training.config import TrainingConfig
-from reward.training.pairs import CaptionPairs, ScenePairs, make_pairs
-from reward.training.ratings import Judgements, check_ratings, make_judgements
+from reward.training.judgements import Judgements, check_ratings, make_judgements
 from reward.training.sampling import EpochOrder, balanced_draw
-from reward.training.tables import TRAIN, VALIDATION, load_tables, scene_parts
+from reward.training.splits import TRAIN, VALIDATION, load_splits, scene_parts
 
 if TYPE_CHECKING:
     from transformers import TrainingArguments
 
 
-Rows: TypeAlias = Judgements | CaptionPairs
+TrainingRows: TypeAlias = Judgements | CaptionPairs
 
 
-def load_rows(spec: MetricSpec, data: Sequence[str], config: TrainingConfig) -> dict[str, Rows]:
+def load_rows(spec: MetricSpec, data: Sequence[str], config: TrainingConfig) -> dict[str, TrainingRows]:
     """Loads the rows for a configuration, {part: rows}: `train`, `val`, and those of `test_parts` that are there.
 
     Args:
@@ -39,11 +39,11 @@ def load_rows(spec: MetricSpec, data: Sequence[str], config: TrainingConfig) -> 
             raise DataError("pairs of the scenes are drawn anew each epoch, and cannot stand beside other pairs")
         sizes = scene_parts(config)
         return {part: ScenePairs(part, sizes[part], config) for part in parts if part in sizes}
-    sets = {name: load_tables(name, config) for name in names}
+    sets = {name: load_splits(name, config) for name in names}
     if len(sets) > 1:  # messages name the split and the data set
-        for name, tables in sets.items():
-            sets[name] = {split: replace(table, name=f"{split} of {name}") for split, table in tables.items()}
-    rows: dict[str, Rows] = {}
+        for name, splits in sets.items():
+            sets[name] = {part: replace(split, name=f"{part} of {name}") for part, split in splits.items()}
+    rows: dict[str, TrainingRows] = {}
     for part in parts:
         rows_of_part = make_pairs(sets, part, config) if is_pairs else make_judgements(sets, part, spec, config)
         if rows_of_part is not None:
@@ -53,7 +53,7 @@ def load_rows(spec: MetricSpec, data: Sequence[str], config: TrainingConfig) -> 
     return rows
 
 
-def make_order(rows: Rows, config: TrainingConfig, args: TrainingArguments) -> EpochOrder:
+def make_order(rows: TrainingRows, config: TrainingConfig, args: TrainingArguments) -> EpochOrder:
     """The order of the rows in training."""
     draw = None
     if isinstance(rows, CaptionPairs):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import warnings
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -53,9 +52,9 @@ def mean_loss(name: str, outputs: torch.Tensor, targets: torch.Tensor) -> torch.
 class MetricTrainer(Trainer):
     """Trains a network whose output has `scores` (N,), and `logits` (N,) for pairs, against `labels` of each batch.
 
-    It differs from its base class in four ways. It has losses on scores, in which every row of a step weighs the same,
+    It differs from its base class in three ways. It has losses on scores, in which every row of a step weighs the same,
     also in a batch that is not full. The order of the rows is a function of seed and epoch. It tells the data set the
-    epoch, so that random choices about a row can change with it. It warns of pairs whose two captions are one input.
+    epoch, so that random choices about a row can change with it.
 
     Args:
         network: what is trained.
@@ -64,22 +63,12 @@ class MetricTrainer(Trainer):
         kwargs: as for `transformers.Trainer`, except `model`.
     """
 
-    def __init__(
-        self,
-        network: nn.Module,
-        *,
-        order: EpochOrder,
-        loss: str = "mse",
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, network: nn.Module, *, order: EpochOrder, loss: str = "mse", **kwargs: Any) -> None:
         super().__init__(model=_Scores(network), **kwargs)
         # The loss is a mean over the batch, so the base class must divide it by the number of accumulated batches.
         self.model_accepts_loss_kwargs = False
         self.loss_is_scaled_for_ga = False
         self._order, self._loss = order, loss
-        self._pairs = 0
-        self._twins = torch.zeros((), dtype=torch.long)
-        self._has_warned = False
         self.add_callback(_TellEpoch([self._order, self.train_dataset]))
 
     def compute_loss(
@@ -92,8 +81,6 @@ class MetricTrainer(Trainer):
         if model.training and num_items_in_batch is not None:
             batches = self.current_gradient_accumulation_steps * self.args.world_size
             loss = loss * (len(inputs["labels"]) * batches / num_items_in_batch)  # 1 where all batches are full
-        if model.training and self._loss == "bce":
-            self._count_twins(inputs)
         return (loss, {"loss": loss, "scores": output["scores"]}) if return_outputs else loss
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> tuple[list[Any], Any]:
@@ -103,28 +90,6 @@ class MetricTrainer(Trainer):
         if self.args.world_size > 1:
             rows = int(self.accelerator.reduce(torch.tensor(rows, device=self.args.device)))
         return batches, rows
-
-    def _count_twins(self, inputs: dict[str, torch.Tensor]) -> None:
-        """Counts pairs, of which rows 2k and 2k + 1 are the two captions, that are one input with targets 1 and 0."""
-        rows = len(inputs["labels"])
-        twins = torch.ones(rows // 2, dtype=torch.bool, device=inputs["labels"].device)
-        for name, values in inputs.items():
-            if name != "labels" and len(values) == rows:
-                twins &= (values[0::2] == values[1::2]).reshape(rows // 2, -1).all(1)
-        self._pairs += rows // 2
-        # Read when something is logged: a GPU is not waited for.
-        self._twins = self._twins.to(twins.device) + twins.sum()
-
-    def log(self, *args: Any, **kwargs: Any) -> None:
-        super().log(*args, **kwargs)
-        if not self._has_warned and int(self._twins):
-            self._has_warned = True
-            warnings.warn(
-                f"{int(self._twins):,} of {self._pairs:,} pairs so far are the same input once their captions are cut "
-                "to what the network reads, and teach it 1 and 0 for that: shorten their captions, leave these pairs "
-                "out, or give the network more text positions",
-                stacklevel=2,
-            )
 
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """As in the base class, which would log a loss of NaN as 0 and continue."""

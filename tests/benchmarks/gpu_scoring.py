@@ -2,7 +2,6 @@
 
 import time
 from contextlib import contextmanager
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -20,8 +19,6 @@ from tests.toys import paper_sizes, toy_judges
 from tests.toys.fake_cuda import GIB
 from tests.toys.json_lines import write_lines
 
-NetworkT = TypeVar("NetworkT")
-Row = dict[str, object]
 BF16 = torch.bfloat16
 GROUPS, IMAGES, WORDS = (1, 4, 8), 4, 140
 

@@ -1,12 +1,8 @@
 """What users would take instead of this library's metrics, as functions of the same captions, on the same weights."""
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import torch
 
-Scores = Callable[[], Any]
 BATCH = 32  # captions of a batch of theirs that has no default
 
 

@@ -4,7 +4,6 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from tests.engines.environments import program
 ROOT = Path(__file__).parents[2]
 # Not read for doctests: what runs in an engine's environment imports what only that has.
 collect_ignore_glob = ["[!_t]*.py"]
-Run = Callable[..., subprocess.Popen[str]]
 
 
 class _Left(pytest.Module):

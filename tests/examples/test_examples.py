@@ -17,8 +17,8 @@ from reward.judges import ScriptedJudge
 from reward.metaeval import load_benchmark
 from tests.toys.json_lines import read_lines, write_lines
 from tests.toys.loopback_judge import loopback_judge
-from tests.toys.rating_judges import strict_llava
 from tests.toys.rewriting_server import rewriting_server
+from tests.toys.toy_judges import strict_llava
 
 pytestmark = pytest.mark.slow
 

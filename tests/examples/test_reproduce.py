@@ -1,22 +1,16 @@
 """Published figures run again: those whose data and weights are here; of the others, what is missing."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from examples.research.reproduce import DATA, WEIGHTS, Reproduction, main, reproduce
+from examples.research.reproduce import DATA, WEIGHTS, main, reproduce
 from reward.errors import DataError, UnknownMetricError
 from reward.metaeval.bench import run_bench
 from reward.metaeval.published import Figure
-from reward.registry import MetricSource
 from tests.reward.metaeval.benchmarks.published_layouts import parquet
 from tests.reward.metaeval.small_benchmarks import write_rated
-from tests.toys.loopback_hub import LoopbackHub
 
 ONE = Figure(50.0, ("PAPER table 1",), "LEN", "length", "formula", False, "polaris", "test", "overall", "tau-c")
 FLEUR = replace(ONE, metric="fleur", checkpoint="llava-hf/llava-1.5-13b-hf")
@@ -39,18 +33,18 @@ SMALL = (
 
 
 @pytest.fixture
-def polaris(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def polaris(tmp_path, monkeypatch):
     """Data of one's own, and few figures."""
     data = write_rated(tmp_path / "polaris", 40, change=lambda row: row.update(fleur=row["good"]))
     monkeypatch.setattr("examples.research.reproduce.published_figures", lambda: SMALL)
     return f"polaris={data}"
 
 
-def lacks(found: Reproduction, kind: str) -> dict[str, str]:
+def lacks(found, kind):
     return {name: missing for what, name, missing in found.missing if what == kind}
 
 
-def test_what_is_here_runs_and_the_others_are_told_what_to_fetch(polaris: str) -> None:
+def test_what_is_here_runs_and_the_others_are_told_what_to_fetch(polaris):
     found = reproduce(["ALL", polaris])
     assert {(label, title) for label, title, _ in found.compared} == {
         ("length", "Polaris (test)"),
@@ -76,11 +70,11 @@ def test_what_is_here_runs_and_the_others_are_told_what_to_fetch(polaris: str) -
     }
     assert found.summary().startswith("14 published figures: ")
     assert found.summary().endswith(" 11 not run")
-    titles = [grid.title.partition(",")[0] for grid in found.report("").grids]
+    titles = [table.title.partition(",")[0] for table in found.report("").tables]
     assert titles == ["Beside published figures", "Not run", "Not run"]
 
 
-def test_words_choose_and_a_checkpoint_of_ones_own_stands_for_weights_that_nobody_has(polaris: str) -> None:
+def test_words_choose_and_a_checkpoint_of_ones_own_stands_for_weights_that_nobody_has(polaris):
     found = reproduce(["length", polaris])
     assert found.total == len(found.compared) == 2
     found = reproduce(["vela=somewhere/else", polaris])
@@ -93,8 +87,8 @@ def test_words_choose_and_a_checkpoint_of_ones_own_stands_for_weights_that_nobod
         reproduce(["lenght"])
 
 
-def test_what_breaks_a_metric_is_told_and_the_others_run(polaris: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(benchmarks: Any, metrics: list[MetricSource], **options: Any) -> Any:
+def test_what_breaks_a_metric_is_told_and_the_others_run(polaris, monkeypatch):
+    def run(benchmarks, metrics, **options):
         if metrics[0].name == "length":
             raise RuntimeError("the GPU is full\nand much more")
         return run_bench(benchmarks, metrics, **options)
@@ -105,7 +99,7 @@ def test_what_breaks_a_metric_is_told_and_the_others_run(polaris: str, monkeypat
     assert found.missing[WEIGHTS, "length", "the GPU is full"] == 2
 
 
-def test_captions_that_cannot_be_scored_are_told_in_place_of_a_verdict(polaris: str, tmp_path: Path) -> None:
+def test_captions_that_cannot_be_scored_are_told_in_place_of_a_verdict(polaris, tmp_path):
     data = write_rated(tmp_path, 40, change=lambda row: row.update(candidate="" if row["image"] == "0.png" else "red"))
     found = reproduce(["length", f"polaris={data}"])
     assert not found.compared
@@ -113,9 +107,7 @@ def test_captions_that_cannot_be_scored_are_told_in_place_of_a_verdict(polaris: 
     assert "4 captions have no score, the first: the caption is empty" in problem
 
 
-def test_data_of_the_hub_are_fetched_if_asked_for_or_taken_from_the_cache(
-    polaris: str, hub: LoopbackHub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_data_of_the_hub_are_fetched_if_asked_for_or_taken_from_the_cache(polaris, hub, monkeypatch, tmp_path):
     from huggingface_hub import snapshot_download
 
     monkeypatch.setattr("datasets.config.HF_ENDPOINT", hub.endpoint)
@@ -132,9 +124,7 @@ def test_data_of_the_hub_are_fetched_if_asked_for_or_taken_from_the_cache(
     assert len(reproduce(["length", "nebula"]).compared) == 1
 
 
-def test_the_script_prints_and_writes_what_came_out(
-    polaris: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_script_prints_and_writes_what_came_out(polaris, tmp_path, capsys):
     assert main(["length", polaris, "--output", str(tmp_path / "table.md")]) == 0
     printed = capsys.readouterr()
     assert "Beside published figures" in printed.out

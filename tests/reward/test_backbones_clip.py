@@ -18,8 +18,7 @@ from reward.backbones import load_clip
 from reward.backbones.clip import Scaling, normalized
 from reward.errors import CheckpointError, ConfigError, ImageError
 from tests.reward.metrics.tiny_vela import clip_architecture
-from tests.toys.small_clip import small_clip
-from tests.toys.toy_clips import toy_clip
+from tests.toys.toy_clips import small_clip, toy_clip
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 WEIGHTS = GOLDEN / "longclip_tiny_weights.safetensors"
@@ -47,18 +46,6 @@ def test_a_pt_file_a_folder_and_a_hub_name(tmp_path, hub):
     hub.add_repo("BeichenZhang/LongCLIP-L", {file.name: file})
     for source in (file, str(tmp_path), "BeichenZhang/LongCLIP-L"):
         assert distance(load_clip(source)) < 1e-5
-
-
-def test_one_or_two_position_tables(tmp_path):
-    tensors = load_file(WEIGHTS)
-    tensors["positional_embedding"][20:] = 7
-    tensors["positional_embedding_res"][:20] = -7
-    save_file(tensors, tmp_path / "changed.safetensors")
-    assert distance(load_clip(tmp_path / "changed.safetensors")) < 1e-5
-    del tensors["positional_embedding_res"]  # a plain CLIP
-    save_file(tensors, tmp_path / "clip.safetensors")
-    towers = load_clip(tmp_path / "clip.safetensors", activation="quick_gelu")
-    assert torch.equal(towers.clip.positional_embedding, tensors["positional_embedding"])
 
 
 @pytest.mark.parametrize(
@@ -142,14 +129,6 @@ def test_tokens_are_those_of_open_clip_but_for_control_strings(folder):
     assert [(ids == control).sum(1).tolist() for control in (49406, 49407)] == [[1, 1], [1, 1]]
 
 
-def test_long_texts_are_cut_and_keep_their_end_token(folder):
-    ids, cut = load_clip(folder).tokenize(["star " * 22, "star " * 23, "q" * 100_000, " " * 100_000 + "star"])
-    assert ids.shape == (4, 24)
-    assert cut == [False, True, True, False]
-    assert (ids == 49407).sum(1).tolist() == [1, 1, 1, 1]
-    assert ids[1, -1] == 49407
-
-
 @pytest.mark.parametrize("pooling", [{}, {"pool_type": "eos", "eos_id": 3}])
 def test_leaving_out_what_is_behind_the_end_token_changes_nothing(pooling, tmp_path):
     model_cfg = clip_architecture()["model_cfg"]
@@ -169,15 +148,12 @@ def test_the_activation_is_told_or_asked_for_and_never_guessed(activation, tmp_p
     """Weights of both activations have the same names, and with the wrong one every score is wrong."""
     model_cfg = {**clip_architecture()["model_cfg"], "quick_gelu": activation == "quick_gelu"}
     model_cfg["vision_cfg"]["head_width"], model_cfg["text_cfg"]["heads"] = 32, 1  # one head, as a file has by default
-    clip, file = save_clip(tmp_path, model_cfg, mean=[0, 0, 0]), tmp_path / "mine.pt"
+    clip, file = save_clip(tmp_path, model_cfg), tmp_path / "mine.pt"
     torch.save(clip.state_dict(), file)
-    beside = load_clip(file)
-    assert beside.preprocess_cfg["mean"] == [0, 0, 0]
-    (tmp_path / "open_clip_config.json").unlink()
     with torch.inference_mode():
-        for towers in (beside, load_clip(file, activation=activation)):
-            assert torch.allclose(towers.encode_image(PIXELS), clip.encode_image(PIXELS), atol=1e-6)
-    with pytest.raises(CheckpointError, match="does not say with which activation"):
+        towers = load_clip(file, activation=activation)
+        assert torch.allclose(towers.encode_image(PIXELS), clip.encode_image(PIXELS), atol=1e-6)
+    with pytest.raises(CheckpointError, match=r"does not say with which activation.* for a command --set activation="):
         load_clip(file)
     with pytest.raises(ConfigError, match="activation must be one of quick_gelu, gelu, got 'relu'"):
         load_clip(file, activation="relu")

@@ -44,6 +44,8 @@ def test_every_metric_folder_is_listed_with_a_scorer_and_no_checkpoint_is_of_two
     [
         ([None], {}, "a metric is named by a text such as 'vela', got None"),
         (["clip"], {}, "no metric is named 'clip'\\. Nearest: clipscore, refclipscore, longclipscore;"),
+        (["vela_avg_avg"], {}, "no metric is named 'vela_avg_avg'"),
+        (["correlate"], {}, "no metric is named 'correlate'\\. The metrics are beitscore, bertscore, .*, vqascore;"),
         (["vela"], {"token_budgt": 5}, "metric 'vela' has no option 'token_budgt'; it has token_budget"),
         (["length", None], {}, 'source must be "embedded", a folder or a Hub id, got None'),
         (["length"], {"revision": "v2"}, "revision='v2' needs a Hub id, but source is 'embedded'"),
@@ -60,11 +62,18 @@ def test_bad_arguments_are_refused(arguments, options, message):
 
 
 @pytest.mark.parametrize(
-    ("written", "name"), [("ROUGE-L", "rouge_l"), ("Bleu 4", "bleu4"), ("CLIP-Score_avg", "clipscore_avg")]
+    ("written", "name"),
+    [
+        ("ROUGE-L", "rouge_l"),
+        ("Bleu 4", "bleu4"),
+        ("CLIP-Score_avg", "clipscore_avg"),
+        ("BLEU", "bleu4"),
+        ("rouge_avg", "rouge_l_avg"),
+    ],
 )
 def test_names_may_be_written_as_papers_do(written, name):
     assert metric_spec(written) == metric_spec(name)
-    assert metric_spec(name).name == name
+    assert MetricSource.parse(written).name == name
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import weakref
 from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
 
 import torch
 from torch import nn
@@ -21,7 +20,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-NetworkT = TypeVar("NetworkT", bound=nn.Module)
 GIB = 2**30
 
 _ROOT = Path(__file__).resolve().parents[2]

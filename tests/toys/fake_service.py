@@ -25,11 +25,13 @@ FACTS = {
     "paper": "",
 }
 LIMITS = {"max_candidates": 3, "max_body": 100_000}
-Fault = tuple[int, str] | str  # a status with a body, or "drop", "hang", "garble"
 
 
 class FakeService:
-    """Scores captions by their words and the width of their image; `faults` come before answers, one a request."""
+    """Scores captions by their words and the width of their image; `faults` come before answers, one a request.
+
+    A fault is a status with a body, or "drop", "hang" or "garble".
+    """
 
     def __init__(self):
         self.faults = deque()

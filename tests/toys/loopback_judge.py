@@ -1,7 +1,5 @@
 """An OpenAI-compatible server on the loopback interface, around a tiny model, with faults on demand."""
 
-from __future__ import annotations
-
 import base64
 import json
 import socket

@@ -1,12 +1,8 @@
 """The networks of the papers at their real sizes, with toy tokenizers, to be built on a `FakeDevice`."""
 
-from __future__ import annotations
-
 from functools import partial
-from typing import Any
 
 import open_clip
-import torch
 from PIL import Image
 from transformers import (
     BertConfig,
@@ -42,7 +38,6 @@ from reward.metrics.vela.prompts import Prompt
 from reward.metrics.vela.training import PRESETS
 from tests.reward.metrics.tiny_vela import CHAT_TEMPLATE
 from tests.toys import toy_captioners, toy_judges
-from tests.toys.fake_cuda import FakeDevice
 from tests.toys.toy_clips import gemma_tokenizer
 
 _HEADS_3B = {"num_attention_heads": 16, "num_key_value_heads": 2, "num_hidden_layers": 36}
@@ -59,22 +54,14 @@ _TEXT_TOWER = {"vocab_size": 49_408, "width": 768, "heads": 12, "layers": 12, "p
 _IMAGE_TOWER = {"image_size": 224, "patch_size": 14, "width": 1024, "layers": 24}
 
 
-def _clip(context_length: int, layers: int) -> dict[str, Any]:
+def _clip(context_length, layers):
     """Long-CLIP L/14, with at most so many layers in each tower."""
     vision = {**_IMAGE_TOWER, "layers": min(layers, 24)}
     text = {**_TEXT_TOWER, "layers": min(layers, 12), "context_length": context_length}
     return {"embed_dim": 768, "vision_cfg": vision, "text_cfg": text}
 
 
-def vela(
-    device: FakeDevice,
-    dtype: torch.dtype,
-    *,
-    lora: bool = True,
-    layers: int = 36,
-    checkpointing: bool = False,
-    preset: str = "paper",
-) -> VelaModel:
+def vela(device, dtype, *, lora=True, layers=36, checkpointing=False, preset="paper"):
     """Qwen2.5-3B and Long-CLIP L/14, as `VelaScorer.from_pretrained(dtype=...)` leaves them: the head in float32."""
     prompts = PRESETS[preset]["model"]["text"].get("prompts")
     text = TextConfig(
@@ -86,7 +73,7 @@ def vela(
     tokens = {"start": _START, "end": _END, "pad": 0}
     image = ImageConfig(backbone=None, architecture={"model_cfg": _clip(248, layers), "tokenizer": tokens})
 
-    def make() -> VelaModel:
+    def make():
         model = VelaModel.from_config(VelaConfig(text=text, image=image), tokenizer=_WORDS)
         for branch in (model.text, model.image):
             branch.to(dtype=dtype)
@@ -98,11 +85,11 @@ def vela(
     return device.build(make)
 
 
-def beitscore(device: FakeDevice, dtype: torch.dtype, *, layers: int = 12) -> tuple[BeitScoreModel, BeitScoreTokenizer]:
+def beitscore(device, dtype, *, layers=12):
     """BEiT-3 base at 480 pixels; the head is in float32, as in a checkpoint that was loaded with `dtype`."""
     config = BeitScoreConfig(layers=layers)
 
-    def make() -> BeitScoreModel:
+    def make():
         model = BeitScoreModel(config)
         model.beit3.to(dtype=dtype)
         model.pooler.to(dtype=dtype)
@@ -112,9 +99,7 @@ def beitscore(device: FakeDevice, dtype: torch.dtype, *, layers: int = 12) -> tu
     return device.build(make), BeitScoreTokenizer.from_fast(fast, max_tokens=config.max_text_tokens)
 
 
-def clip_towers(
-    device: FakeDevice, dtype: torch.dtype, name: str = "ViT-L-14", *, context_length: int = 77
-) -> OpenClipTowers:
+def clip_towers(device, dtype, name="ViT-L-14", *, context_length=77):
     """A CLIP of open_clip, or with 248 tokens a Long-CLIP."""
     config = open_clip.get_model_config(name)
     # by default the text ends at the largest id, which the toy tokenizer's end is not
@@ -124,7 +109,7 @@ def clip_towers(
     return device.build(lambda: OpenClipTowers(build_clip(config), tokenizer).to(dtype=dtype).eval())
 
 
-def siglip_towers(device: FakeDevice, dtype: torch.dtype, vocab_size: int) -> TransformersTowers:
+def siglip_towers(device, dtype, vocab_size):
     """SigLIP or SigLIP 2, so400m of 384 pixels."""
     tower = {"hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27, "num_attention_heads": 16}
     text = {**tower, "vocab_size": vocab_size, "max_position_embeddings": 64, "projection_size": 1152}
@@ -134,7 +119,7 @@ def siglip_towers(device: FakeDevice, dtype: torch.dtype, vocab_size: int) -> Tr
     return TransformersTowers(model, processor)  # the processor works on the CPU
 
 
-def bert(device: FakeDevice, dtype: torch.dtype) -> BertScorer:
+def bert(device, dtype):
     """RoBERTa large, up to the layer that BERTScore compares."""
     config = RobertaConfig(vocab_size=50_265, max_position_embeddings=514, type_vocab_size=1, **LARGE)
     tokenizer = toy_captioners.tokenizer()
@@ -143,7 +128,7 @@ def bert(device: FakeDevice, dtype: torch.dtype) -> BertScorer:
     return BertScorer(made, tokenizer, layer=17)
 
 
-def qwen_vl(size: str) -> Qwen2_5_VLConfig:
+def qwen_vl(size):
     """Qwen2.5-VL of "3B" or "7B"."""
     text = QWEN_3B if size == "3B" else QWEN_7B
     rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [16, 24, 24]}
@@ -157,7 +142,7 @@ def qwen_vl(size: str) -> Qwen2_5_VLConfig:
     )
 
 
-def judge_parts(device: FakeDevice, dtype: torch.dtype, *, layers: int = 40) -> tuple[Any, LlavaProcessor]:
+def judge_parts(device, dtype, *, layers=40):
     """LLaVA-1.5-13B, FLEUR's judge, with one token a byte."""
     tokens = toy_judges.byte_tokenizer("<image>")
     size = {"height": 336, "width": 336}
@@ -177,7 +162,7 @@ def judge_parts(device: FakeDevice, dtype: torch.dtype, *, layers: int = 40) -> 
         image_token_index=tokens.convert_tokens_to_ids("<image>"),
     )
 
-    def make() -> Any:
+    def make():
         model = LlavaForConditionalGeneration(config).to(dtype=dtype).eval()
         for name, token in special.items():
             setattr(model.generation_config, name, token)
@@ -186,11 +171,11 @@ def judge_parts(device: FakeDevice, dtype: torch.dtype, *, layers: int = 40) -> 
     return device.build(make, dtype), processor
 
 
-def captioner(device: FakeDevice, dtype: torch.dtype) -> tuple[Any, Any]:
+def captioner(device, dtype):
     """ViT base with a BERT decoder, and the tokenizer of one word a token."""
     tokens = toy_captioners.tokenizer()
 
-    def make() -> Any:
+    def make():
         config = VisionEncoderDecoderConfig.from_encoder_decoder_configs(ViTConfig(), BertConfig())
         config.pad_token_id, config.decoder_start_token_id = tokens.pad_token_id, tokens.bos_token_id
         model = VisionEncoderDecoderModel(config=config).to(dtype=dtype).eval()
@@ -202,9 +187,7 @@ def captioner(device: FakeDevice, dtype: torch.dtype) -> tuple[Any, Any]:
     return device.build(make), tokens
 
 
-def captions_of_one_image(
-    count: int, *, words: int = 60, color: str = "red", references: int = 5
-) -> list[CaptionSample]:
+def captions_of_one_image(count, *, words=60, color="red", references=5):
     """Different captions of one image, and references half as long."""
     image = Image.new("RGB", (640, 480), color)
     texts = ["a star " * (words // 4)] * references

@@ -1,7 +1,5 @@
 """What is done in parts, each as a run in a process of its own that is slow, may be stopped, and goes on."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import resource

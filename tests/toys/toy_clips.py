@@ -1,9 +1,12 @@
-"""Tiny CLIPs of transformers, one of each type, as folders with weights and processor."""
+"""Tiny CLIPs as folders: one of each type of transformers, with its processor, and one of open_clip."""
 
 import io
+import json
 
+import open_clip
 import torch
 import transformers as tf
+from safetensors.torch import save_file
 
 WORDS = ["a", "photo", "depicts", "red", "star", "##s", "on", "the", "grass", "beside", "small", "house", ".", "!", "b"]
 TEXTS = [f"{first} {second} {third}" for first in WORDS for second in WORDS for third in ("red star", "Grass")]
@@ -160,4 +163,22 @@ def toy_clip(folder, kind="clip", dtype=torch.float32):
                 weight.data.fill_({"logit_scale": 2.0, "logit_bias": -1.0}[name])
     model.to(dtype).save_pretrained(folder)
     processor.save_pretrained(folder)
+    return folder
+
+
+def small_clip(folder):
+    """Writes an open_clip model with CLIP's own vocabulary into a folder, which is made if absent."""
+    tower = {"width": 16, "layers": 1}
+    model_cfg = {
+        "embed_dim": 8,
+        "vision_cfg": {"image_size": 32, "patch_size": 16, "head_width": 8, "mlp_ratio": 4.0, **tower},
+        "text_cfg": {"context_length": 20, "vocab_size": 49408, "heads": 2, **tower},
+    }
+    preprocess = {"mean": [0.5] * 3, "std": [0.5] * 3, "interpolation": "bicubic", "resize_mode": "squash"}
+    folder.mkdir(exist_ok=True)
+    (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": model_cfg, "preprocess_cfg": preprocess}))
+    with torch.random.fork_rng():
+        torch.manual_seed(1)  # with some weights a caption has no neighbour in any band of similarity
+        weights = open_clip.CLIP(**model_cfg).state_dict()
+    save_file(weights, folder / "open_clip_model.safetensors")
     return folder

@@ -11,8 +11,8 @@ from transformers import DynamicCache, GenerationConfig, LlamaConfig, LlavaProce
 
 from reward.judges import Answer, LocalJudge, ScriptedJudge, ServerJudge
 from tests.toys.loopback_http import send, serving
+from tests.toys.toy_captioners import special_ids
 from tests.toys.toy_judges import MERGES, TEMPLATE, byte_tokenizer, llava
-from tests.toys.toy_models import special_ids
 
 _WORDS = ("Yes", "yes", "YES", "No", "no", "NO", "\uff12", "\uff14", "\u0662", "\u0664")
 _OTHER = {

@@ -15,7 +15,7 @@ from reward.data.images import load_image
 from reward.errors import DataError, ImageError
 from reward.judges.pairwise import JudgePair, PairwiseJudge, Verdict
 from reward.metaeval.arena.battles import VERDICTS, Battle, has_human
-from reward.metaeval.scoring import prompt_name
+from reward.metaeval.benchmark_scores import prompt_name
 from reward.scoring.kept import Kept
 from reward.scoring.runs import ResumableRun, progress_bar, write_json
 from reward.scoring.writers import check_output_name

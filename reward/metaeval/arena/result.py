@@ -11,7 +11,7 @@ import pandas as pd
 
 from reward.errors import DataError
 from reward.metaeval.arena.battles import HUMAN, Battle
-from reward.metaeval.arena.ratings import (
+from reward.metaeval.arena.model_ratings import (
     BRADLEY_TERRY,
     ELO,
     Ranking,
@@ -31,7 +31,7 @@ from reward.metaeval.bootstrap import RESAMPLES, Interval, bootstrap_weights, re
 
 @dataclass(frozen=True)
 class ArenaAgreement:
-    """Agreement on the battles that both people and a voter have decided, as `measure_agreement` gives it.
+    """Agreement on the battles that both people and a voter have decided, as `agreement_with_people` gives it.
 
     Args:
         levels: {level or "overall": share of the battles in which the verdict is the people's, ties counted}.
@@ -135,7 +135,7 @@ def rate_arena(
     agreement: dict[str, ArenaAgreement] = {}
     if voters[0].name == PEOPLE:
         names = [voter.name for voter in voters[1:]]
-        agreement = measure_agreement(table, names, resamples=resamples, seed=seed)
+        agreement = agreement_with_people(table, names, resamples=resamples, seed=seed)
     auto = {}
     if any("ref_model" in battle for battle in battles):
         auto = {voter.name: auto_scores(battles, voter.points) for voter in voters}
@@ -179,7 +179,7 @@ def battle_table(battles: Sequence[Battle], voters: Sequence[Voter], *, pair_wei
     return table
 
 
-def measure_agreement(
+def agreement_with_people(
     battles: pd.DataFrame, voters: Sequence[str], *, resamples: int = RESAMPLES, seed: int = 0
 ) -> dict[str, ArenaAgreement]:
     """Agreement of voters with people, with 95 % intervals of a bootstrap over images.

@@ -15,11 +15,11 @@ import numpy as np
 from reward.errors import DataError
 from reward.judges.pairwise import Winner
 from reward.metaeval.arena.battles import EQUAL, VERDICTS, Battle, has_human, read_battles
+from reward.metaeval.benchmark_scores import score_benchmark
+from reward.metaeval.benchmarks.catalogue import benchmark_spec
 from reward.metaeval.benchmarks.items import PAIRS, Benchmark
 from reward.metaeval.benchmarks.jsonl import as_item, is_score
-from reward.metaeval.benchmarks.registry import benchmark_spec
 from reward.metaeval.classification import tie_threshold, verdicts
-from reward.metaeval.scoring import score_benchmark
 from reward.registry import COLUMN, MetricSource
 
 PEOPLE, JUDGE, ANNOTATOR = "people", "judge", "annotator"

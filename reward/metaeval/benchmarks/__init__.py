@@ -1,7 +1,7 @@
 """Benchmarks of human judgments: rated captions, pairs and quadruples, each a table."""
 
+from reward.metaeval.benchmarks.catalogue import benchmark_spec, list_benchmarks, load_benchmark
 from reward.metaeval.benchmarks.items import OVERALL, Benchmark, BenchmarkSpec
-from reward.metaeval.benchmarks.registry import benchmark_spec, list_benchmarks, load_benchmark
 
 __all__ = [
     "OVERALL",

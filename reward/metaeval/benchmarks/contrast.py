@@ -1,8 +1,9 @@
-"""JSON files of pairs of captions, one of them better: Pascal-50S, SugarCrepe, VALSE, two of foils, LongCapVLCP."""
+"""JSON files of captions that contrast: Pascal-50S, SugarCrepe, VALSE, two of foils, LongCapVLCP, Winoground."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ VALSE = (
     *("action-replacement", "actant-swap", *COREFERENCE, "foil-it"),
 )
 ALL, WITHOUT = "all", "without coreference"
+WINOGROUND = "facebook/winoground"  # on the Hub
 PAIRS_FILE = "pairs.jsonl"  # of LongCapVLCP
 VALID = 2  # of three annotators of VALSE, how many must have taken the caption, and not the foil, for the right one
 
@@ -32,7 +34,8 @@ def load_pascal50s(data: str, part: str, images: Path | None) -> Iterator[Entry]
     people and one by a machine (HM); two by machines (MM).
     """
     for category, pairs in read_json(find_file(data, "pascal_50s.json")).items():
-        yield from ({**pair, "category": category} for pair in pairs)
+        for pair in pairs:
+            yield {**pair, "category": category}
 
 
 def load_sugarcrepe(data: str, part: str, images: Path | None) -> Iterator[Entry]:
@@ -48,10 +51,13 @@ def load_valse(data: str, part: str, images: Path | None) -> Iterator[Entry]:
     paper.
     """
     root = images or Path(data)
-    for category, entry in _of_categories(data, [n for n in VALSE if part != WITHOUT or n not in COREFERENCE]):
+    categories = [name for name in VALSE if part != WITHOUT or name not in COREFERENCE]
+    for category, entry in _of_categories(data, categories):
         if entry["mturk"]["caption"] >= VALID:
-            image_id = f"{entry['dataset']}/{entry['image_file']}"
-            image = image_id if (root / entry["dataset"]).is_dir() else entry["image_file"]
+            image = entry["image_file"]
+            image_id = f"{entry['dataset']}/{image}"
+            if (root / entry["dataset"]).is_dir():
+                image = image_id
             yield _pair(image, entry["caption"], entry["foil"], category=category, image_id=image_id)
 
 
@@ -59,9 +65,10 @@ def _of_categories(data: str, names: Sequence[str]) -> Iterator[tuple[str, Entry
     """The entries of a folder with a file for each category, which holds {key: entry}."""
     if Path(data).is_file():
         raise MissingFileError(f"{data} is no folder")
-    files = {name: find_file(data, f"{name}.json") for name in names}
+    files = {name: find_file(data, f"{name}.json") for name in names}  # all are there before the first is read
     for name, file in files.items():
-        yield from ((name, entry) for entry in read_json(file).values())
+        for entry in read_json(file).values():
+            yield name, entry
 
 
 def without_coreference(items: Iterator[dict[str, Any]], part: str) -> Iterator[dict[str, Any]]:
@@ -81,11 +88,13 @@ def load_foil(data: str, part: str, images: Path | None) -> Iterator[Entry]:
 
     References are the image's other COCO captions, the first four (part `"4-ref"`) or the first one (`"1-ref"`).
     """
-    folder = Path(data).parent if Path(data).is_file() else Path(data)
+    folder = Path(data)
+    if folder.is_file():
+        folder = folder.parent
     captions: dict[int, list[str]] = {}
-    for each in read_json(find_file(folder, COCO_CAPTIONS))["annotations"]:
-        if each["caption"].strip():
-            captions.setdefault(each["image_id"], []).append(each["caption"])
+    for entry in read_json(find_file(folder, COCO_CAPTIONS))["annotations"]:
+        if entry["caption"].strip():
+            captions.setdefault(entry["image_id"], []).append(entry["caption"])
     for image, name, original, foil in foil_pairs(find_file(data, FOILS)):
         references = [caption for caption in captions[image] if caption.split() != original.split()]
         yield _pair(name, original, foil, references=references[: REFERENCES[part]], image_id=str(image))
@@ -99,10 +108,10 @@ def foil_pairs(path: Path) -> Iterator[tuple[int, str, str, str]]:
     """
     data = read_json(path)
     names = {image["id"]: image["file_name"] for image in data["images"]}
-    originals = {each["id"]: each["caption"] for each in data["annotations"] if not each["foil"]}
-    for each in data["annotations"]:
-        if each["foil"]:
-            yield each["image_id"], names[each["image_id"]], originals[each["id"]], each["caption"]
+    originals = {entry["id"]: entry["caption"] for entry in data["annotations"] if not entry["foil"]}
+    for entry in data["annotations"]:
+        if entry["foil"]:
+            yield entry["image_id"], names[entry["image_id"]], originals[entry["id"]], entry["caption"]
 
 
 def load_longcapvlcp(data: str, part: str, images: Path | None) -> Iterator[Entry]:
@@ -116,3 +125,30 @@ def load_longcapvlcp(data: str, part: str, images: Path | None) -> Iterator[Entr
 def _pair(image: str, correct: str, incorrect: str, **facts: Any) -> Entry:
     """The correct caption comes first."""
     return {"image": image, "captions": [correct, incorrect], "label": 0, **facts}
+
+
+def load_winoground(data: str, part: str, images: Path | None) -> Iterator[Entry]:
+    """Winoground: two images and two captions of the same words in another order, to be told apart both ways.
+
+    The category is the collapsed tag (Object, Relation, Both) if there is one.
+    """
+    if data == WINOGROUND:
+        from huggingface_hub import snapshot_download
+
+        data = snapshot_download(WINOGROUND, repo_type="dataset", allow_patterns=["data/*"])
+    path = find_file(data, "examples.jsonl")
+    image = _packed(find_file(path.parent, "images.zip")) if images is None else (lambda name: name)
+    for where, row in read_lines(path):
+        yield {
+            "images": [image(f"{row[name].removesuffix('.png')}.png") for name in ("image_0", "image_1")],
+            "captions": [row["caption_0"], row["caption_1"]],
+            "image_id": str(row.get("id", where)),
+            "category": row.get("collapsed_tag") or row.get("tag"),
+        }
+
+
+def _packed(path: Path) -> Callable[[str], Any]:
+    """A function from the file name of an image to its bytes in an archive."""
+    archive = zipfile.ZipFile(path)
+    members = {Path(name).name: name for name in archive.namelist()}
+    return lambda name: archive.read(members[name])

@@ -40,8 +40,8 @@ def read_table(path: Path) -> Iterator[dict[str, Any]]:
     if is_jsonl(path):
         yield from (row for _, row in read_lines(path))
         return
-    source = open_source(path)
-    for number, row in enumerate(source.rows(source.columns), start=1):
+    reader = open_source(path)
+    for number, row in enumerate(reader.rows(reader.columns), start=1):
         if isinstance(row, BadRow):
             raise DataError(f"{path}, row {number}: {row.message}")
         yield row

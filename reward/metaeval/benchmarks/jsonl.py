@@ -129,7 +129,10 @@ def as_item(entry: Entry, form: str, where: str, root: Path) -> dict[str, Any]:
             name = entry["image"]
     if entry.get("box") is not None:
         images = (BoxedImage(images[0], entry["box"]),)
-    captions = (_field(entry, where, "candidate"),) if form == RATINGS else tuple(_field(entry, where, "captions"))
+    if form == RATINGS:
+        captions = (_field(entry, where, "candidate"),)
+    else:
+        captions = tuple(_field(entry, where, "captions"))
     item: dict[str, Any] = {
         "captions": captions,
         "images": images,
@@ -220,5 +223,8 @@ def _image(image: Any, where: str, root: Path) -> Any:
         return image
     if not str(image).strip():
         raise DataError(f"{where}: image must be a path, got {image!r}")
-    path, in_images = (Path(image_file(folder / image)) for folder in (root, root / "images"))
-    return in_images if in_images.is_file() and not path.is_file() else path
+    path = Path(image_file(root / image))
+    in_images = Path(image_file(root / "images" / image))
+    if in_images.is_file() and not path.is_file():
+        return in_images
+    return path

@@ -31,16 +31,16 @@ def load_captions(
     Raises:
         DataError: a column is missing, or a row cannot be read.
     """
-    source = open_source(data, split=split)
+    reader = open_source(data, split=split)
     items = []
-    for _, item in read_items(source, candidate_column=candidate_column, **columns):
+    for _, item in read_items(reader, candidate_column=candidate_column, **columns):
         items.append({**item, "ratings": {}})
-    spec = BenchmarkSpec(source.name, source.name, RATINGS, "tau-c", documents="image", checked="own")
+    spec = BenchmarkSpec(reader.name, reader.name, RATINGS, "tau-c", documents="image", checked="own")
     return Benchmark.of(spec, items)
 
 
 def read_items(
-    source: Source,
+    reader: Source,
     *,
     captions: Sequence[str] = (),
     judgments: Sequence[str] = (),
@@ -52,7 +52,7 @@ def read_items(
     """Each row as it is, and as an item without its judgment; the other numbers of a row are score columns.
 
     Args:
-        source: the data.
+        reader: the data.
         captions: the two columns of captions of pairs; empty for one caption a row.
         judgments: columns that are no scores.
         candidate_column, image_column, references_column, image_root: see `score_dataset`.
@@ -60,7 +60,7 @@ def read_items(
     Raises:
         DataError: there are no captions, or a row cannot be read.
     """
-    names = source.columns
+    names = reader.columns
     if not captions:
         option = "--candidate-column"
         captions = [str(find_column("candidate", names, candidate_column, option=option, needed_by="scoring"))]
@@ -72,14 +72,14 @@ def read_items(
         column = find_column(role, names, option=f"--{role}-column")
         if column is not None:
             further[role] = column
-    root = Path(image_root or source.folder)
+    root = Path(image_root or reader.folder)
     with suppress(DataError):  # not one image is there, which matters to some metrics only, and they say so
-        root = find_root(source, image, image_root)
+        root = find_root(reader, image, image_root)
     scores: list[str] = []
     if len(captions) == 1:
         scores = [name for name in names if name not in {*captions, *judgments, image, references, question}]
-    for number, cells in enumerate(source.rows(names), start=1):
-        where = f"{source.name}, row {number}"
+    for number, cells in enumerate(reader.rows(names), start=1):
+        where = f"{reader.name}, row {number}"
         if isinstance(cells, BadRow):
             raise DataError(f"{where}: {cells.message}")
         row = {name: missing_to_none(cell) for name, cell in cells.items()}
@@ -113,8 +113,9 @@ def _with_root(image: Any, root: Path) -> Any:
 
 def _score(cell: Any) -> float:
     """A cell as a number, also where it is written as text; NaN for anything else."""
-    try:
+    number = None
+    with suppress(InvalidSampleError):
         number = read_number(cell)
-    except InvalidSampleError:
+    if number is None:
         return math.nan
-    return math.nan if number is None else number
+    return number

@@ -67,30 +67,30 @@ def load_ratings(
         DataError: a column is missing, nothing is rated, a rating is a word that is not in the map, or a long table
             does not say which column names the raters.
     """
-    source = open_source(data, split=split)
+    reader = open_source(data, split=split)
     captions: list[str] = []
     if candidate_column is None:
-        captions = _pair_columns(source.columns)
-    rating_columns = _rating_columns(source.columns, rating_columns, needed=captions != _CHOSEN)
+        captions = _pair_columns(reader.columns)
+    rating_columns = _rating_columns(reader.columns, rating_columns, needed=captions != _CHOSEN)
     if rater_column is not None:
-        find_column("rater", source.columns, rater_column, option="--rater-column")
-    scale = _Scale(source, captions, rating_map or {})
+        find_column("rater", reader.columns, rater_column, option="--rater-column")
+    scale = _Scale(reader, captions, rating_map or {})
     if captions:
         if rater_column is not None or len(rating_columns) > 1:
             raise DataError(
-                f"{' and '.join(captions)} of {source.name} are pairs, of which one column of choices is read: name it "
+                f"{' and '.join(captions)} of {reader.name} are pairs, of which one column of choices is read: name it "
                 "with --rating-column, and leave out --rater-column"
             )
         spec = _PAIRS
-        items = _read_choices(source, scale, rating_columns, columns)[:limit]
+        items = _read_choices(reader, scale, rating_columns, columns)[:limit]
         provenance = f"{len(items)} choices between {' and '.join(captions)}"
         if rating_columns:
             provenance += f" in column {rating_columns[0]}"
     else:
         option = "--candidate-column"
-        caption = find_column("candidate", source.columns, candidate_column, option=option, needed_by="scoring")
+        caption = find_column("candidate", reader.columns, candidate_column, option=option, needed_by="scoring")
         columns["candidate_column"] = caption
-        items, raters = _read_rated(source, scale, rating_columns, rater_column, columns)
+        items, raters = _read_rated(reader, scale, rating_columns, rater_column, columns)
         items = items[:limit]
         means = {float(np.mean(item["ratings"].get(OVERALL, [math.nan]))) for item in items}
         spec = _LABELS if means == {0.0, 1.0} else _SPEC
@@ -98,16 +98,16 @@ def load_ratings(
         noun = "columns" if len(rating_columns) > 1 else "column"
         names = join_names(rating_columns, most=10)
         provenance = f"{count} ratings in {noun} {names}{raters}, of {len(items)} captions in column {caption}"
-    benchmark = Benchmark.of(replace(spec, name=source.name, title=source.name), items)
+    benchmark = Benchmark.of(replace(spec, name=reader.name, title=reader.name), items)
     return replace(benchmark, provenance=provenance)
 
 
 def _read_choices(
-    source: Source, scale: _Scale, rating_columns: Sequence[str], columns: Mapping[str, Any]
+    reader: Source, scale: _Scale, rating_columns: Sequence[str], columns: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     """The pairs of which somebody has chosen the better caption, or called it a tie."""
     items = []
-    for row, item in read_items(source, captions=scale.captions, judgments=rating_columns, **columns):
+    for row, item in read_items(reader, captions=scale.captions, judgments=rating_columns, **columns):
         choice: str | None = "first"  # of chosen and rejected
         if rating_columns:
             choice = scale.choice(row, rating_columns[0])
@@ -115,12 +115,12 @@ def _read_choices(
             items.append({**item, "label": _LABELS_OF_PAIRS[choice]})
     scale.check()
     if not items:
-        raise DataError(f"no row of {source.name} has a choice in {', '.join(rating_columns)}")
+        raise DataError(f"no row of {reader.name} has a choice in {', '.join(rating_columns)}")
     return items
 
 
 def _read_rated(
-    source: Source,
+    reader: Source,
     scale: _Scale,
     rating_columns: Sequence[str],
     rater_column: str | None,
@@ -131,20 +131,20 @@ def _read_rated(
     if rater_column is not None:
         judgments.append(rater_column)
     rows, items = [], []
-    for row, item in read_items(source, judgments=judgments, **columns):
+    for row, item in read_items(reader, judgments=judgments, **columns):
         item["ratings"] = scale.ratings(row, rating_columns)
         if item["ratings"]:
             rows.append(row)
             items.append(item)
     scale.check()
     if not items:
-        raise DataError(f"no row of {source.name} has a rating in {', '.join(rating_columns)}")
+        raise DataError(f"no row of {reader.name} has a rating in {', '.join(rating_columns)}")
     if rater_column is not None:
-        items, raters = _join_raters(source, rows, items, rater_column)
+        items, raters = _join_raters(reader, rows, items, rater_column)
         return items, f" by {len(raters)} raters in column {rater_column} ({join_names(raters, most=10)})"
     if len(rating_columns) > 1:
         return items, " (one for each rater)"
-    _check_one_row_each(source, items)
+    _check_one_row_each(reader, items)
     return items, ""
 
 
@@ -185,15 +185,15 @@ class _Scale:
     """Reads what people said as numbers, and collects the words that no map explains.
 
     Args:
-        source: the data.
+        reader: the data.
         captions: the two columns of captions of pairs, else none.
         rating_map: {word: number}.
     """
 
-    def __init__(self, source: Source, captions: Sequence[str], rating_map: Mapping[str, float]) -> None:
-        self.name, self.captions = source.name, captions
+    def __init__(self, reader: Source, captions: Sequence[str], rating_map: Mapping[str, float]) -> None:
+        self.name, self.captions = reader.name, captions
         self.words = {word.strip().lower(): number for word, number in rating_map.items()}
-        self.class_names = _class_names(source)
+        self.class_names = _class_names(reader)
         self.unknown: dict[str, list[str]] = {}  # {column: words}
 
     def ratings(self, row: Mapping[str, Any], columns: Sequence[str]) -> dict[str, tuple[float, ...]]:
@@ -277,9 +277,9 @@ class _Scale:
             words.append(word)
 
 
-def _class_names(source: Source) -> dict[str, list[str]]:
+def _class_names(reader: Source) -> dict[str, list[str]]:
     """{column: names of its classes} of the columns that `datasets` calls ClassLabel."""
-    metadata = getattr(source.schema, "metadata", None) or {}
+    metadata = getattr(reader.schema, "metadata", None) or {}
     described = json.loads(metadata.get(b"huggingface", b"{}"))
     features = (described.get("info") or {}).get("features") or {}
     names = {}
@@ -289,7 +289,7 @@ def _class_names(source: Source) -> dict[str, list[str]]:
     return names
 
 
-def _check_one_row_each(source: Source, items: Sequence[Mapping[str, Any]]) -> None:
+def _check_one_row_each(reader: Source, items: Sequence[Mapping[str, Any]]) -> None:
     """Refuses a long table that is not called one: it would count each rater as a caption.
 
     Raises:
@@ -297,16 +297,16 @@ def _check_one_row_each(source: Source, items: Sequence[Mapping[str, Any]]) -> N
     """
     # Some captions may come twice by chance, as where two systems wrote the same; a long table repeats them all.
     captions = len({_caption_key(item) for item in items})
-    raters = [name for name in source.columns if name.strip().lower() in _RATERS]
+    raters = [name for name in reader.columns if name.strip().lower() in _RATERS]
     if len(items) >= 2 * captions or (raters and len(items) > captions):
         raise DataError(
-            f"{source.name} has {len(items)} rated rows of {captions} captions, as where each rater has a row: "
+            f"{reader.name} has {len(items)} rated rows of {captions} captions, as where each rater has a row: "
             f"name the column that says who rated, --rater-column {raters[0] if raters else 'COLUMN'} (rater_column=)"
         )
 
 
 def _join_raters(
-    source: Source, rows: Sequence[Mapping[str, Any]], items: Sequence[dict[str, Any]], rater_column: str
+    reader: Source, rows: Sequence[Mapping[str, Any]], items: Sequence[dict[str, Any]], rater_column: str
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """One item for all rows of a caption, with the ratings in the order in which the raters appear; and the raters.
 
@@ -319,7 +319,7 @@ def _join_raters(
     for row, item in zip(rows, items, strict=True):
         caption, rater = item["captions"][0], row.get(rater_column)
         if rater is None or not str(rater).strip():
-            raise DataError(f"{source.name}: a rating of {caption!r:.60} has no rater in {rater_column!r}")
+            raise DataError(f"{reader.name}: a rating of {caption!r:.60} has no rater in {rater_column!r}")
         raters[str(rater)] = None
         key = _caption_key(item)
         first = joined.setdefault(key, item)
@@ -328,7 +328,7 @@ def _join_raters(
                 first["columns"][name] = (math.nan,)
         by_rater = ratings_of.setdefault(key, {})
         if str(rater) in by_rater:
-            raise DataError(f"{source.name}: {rater!r} has rated {caption!r:.60} twice; keep one of the rows")
+            raise DataError(f"{reader.name}: {rater!r} has rated {caption!r:.60} twice; keep one of the rows")
         by_rater[str(rater)] = item["ratings"]
     # By rater, so that the first rating of each caption is of the same person where all have rated all.
     for key, item in joined.items():

@@ -1,14 +1,17 @@
-"""Tables with an image, a caption and a rating per row: LongCap-Arena, Polaris, Nebula, Flickr8k, Composite, VICR."""
+"""Rated captions: tables with one a row, the lists of GenAI-Bench and EvalMuse-40k, and what MMHE must hold."""
 
 from __future__ import annotations
 
 import hashlib
 import math
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from reward.data.cells import read_number
+from reward.data.json_files import read_json
+from reward.data.samples import is_blank
 from reward.errors import DataError
 from reward.metaeval.benchmarks.files import find_file, read_split, read_table
 from reward.metaeval.benchmarks.items import OVERALL, Entry
@@ -16,6 +19,7 @@ from reward.metaeval.benchmarks.items import OVERALL, Entry
 # LongCap-Arena has a split for each part and aspect, such as dci_val.desc; the paper's TestA is dci_val.
 ASPECTS = {"desc": "descriptiveness", "rel": "relevance", "flu": "fluency"}
 _ARENA_PARTS = {"TestA": "dci_val", "TestB": "dci_test"}
+CRITERIA = ("correctness", "completeness", "clarity", "fluency", "conciseness")  # of MMHE
 
 
 def load_split(data: str, part: str, images: Path | None, *, config: str | None = None) -> Iterator[Entry]:
@@ -82,3 +86,52 @@ def _first(row: dict[str, Any], *names: str) -> Any:
         if name in row:
             return row[name]
     return None
+
+
+def load_genai_bench(data: str, part: str, images: Path | None) -> Iterator[Entry]:
+    """GenAI-Bench: each image with its prompt as the caption; three people rated from 1 to 5, and their mean counts.
+
+    The category of an image is its generator. There are no references. As in BEiTScore's paper, tau-c is the statistic
+    of the benchmark; the pairwise accuracy of the benchmark's authors, with a threshold for ties, is not computed.
+    """
+    odd = set()
+    for number, entry in read_json(find_file(data, "genai_image.json")).items():
+        for generator, ratings in entry["models"].items():
+            odd |= {rating for rating in ratings if rating is not None and not 1 <= rating <= 5}
+            image = f"{generator}/{number}"  # with whatever ending is there
+            shared = {"image": image, "candidate": entry["prompt"], "category": generator}
+            yield {**shared, "ratings": [rating for rating in ratings if rating is not None]}
+    if odd:  # the published file has two typing errors, 33 and 41
+        message = f"ratings outside 1 to 5 count as they are, as in the authors' code: {sorted(odd)}"
+        warnings.warn(f"genai-bench: {message}", stacklevel=2)
+
+
+def load_evalmuse(data: str, part: str, images: Path | None) -> Iterator[Entry]:
+    """The rated images of EvalMuse-40k; the part "val" holds one in twenty prompts, by a hash of their text.
+
+    The authors' own test set has no ratings, and they name no part to stop by.
+    """
+    for entry in read_json(find_file(data, "train_list.json")):
+        if held_out(entry["prompt"]) == (part == "val"):
+            image = entry["img_path"]
+            shared = {"image": image, "candidate": entry["prompt"], "category": image.partition("/")[0]}
+            yield {**shared, "ratings": entry["total_score"]}
+
+
+def held_out(name: str, share: float = 0.05) -> bool:
+    """Whether a hash of the name puts it into the share that is held out of a data set without a validation part."""
+    return int(hashlib.sha256(name.encode()).hexdigest()[:8], 16) < share * 2**32
+
+
+def check_mmhe(items: Iterator[dict[str, Any]], part: str) -> Iterator[dict[str, Any]]:
+    """In MMHE answers have their questions, and ratings from 1 to 5 are for some of the criteria, three raters each.
+
+    The paper gives Kendall's tau for each criterion without saying which; ours is tau-c over single judgments.
+    """
+    for number, item in enumerate(items, start=1):
+        for criterion in item.get("ratings", ()):
+            if criterion not in CRITERIA:
+                raise DataError(f"text {number}: the criteria are {', '.join(CRITERIA)}, got {criterion!r:.40}")
+        if item["category"] in ("VQA", "VDU") and is_blank(item["question"] or ""):
+            raise DataError(f"text {number}: a text of {item['category']} answers a question; add it as `question`")
+        yield item

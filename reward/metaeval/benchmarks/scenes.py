@@ -14,7 +14,7 @@ EACH = 100  # pairs of each category, each of a scene of its own
 NAMES = {"desc": "descriptiveness", "rel": "relevance", "flu": "fluency"}
 
 
-def load_ratings(data: str, part: str, images: Path | None) -> Iterator[Entry]:
+def load_rated(data: str, part: str, images: Path | None) -> Iterator[Entry]:
     """500 scenes with one caption each, rated by three raters from 1 to 5 on three aspects."""
     from reward.scenes import make_rated_sample, render
 

@@ -89,6 +89,7 @@ def load_beit3(
     weights = {key: value for key, value in tensors.items() if key.startswith((_ENCODER, _POOLER))}
     unused = tuple(key for key in tensors if key not in weights)
     refuse_integers(weights, where=where)
+    # Published files have images of 224, 384 or 480 pixels, and each patch has a row of its own in the table.
     interpolated: tuple[str, ...] = ()
     table = weights.get(_VISION_TABLE)
     if table is not None and len(table) != _BEFORE_PATCHES + config.patches:
@@ -151,6 +152,7 @@ def _heads_of(width: int, path: Path) -> int:
         if not heads.isdecimal():
             raise CheckpointError(f"{str(path)!r}: the metadata state heads={heads!r}, which is not a number")
         return int(heads)
+    # A matrix of d x d has one shape for any number of heads, and a wrong number gives wrong scores without an error.
     for preset in PRESETS.values():
         if preset.hidden_size == width:
             return preset.heads
@@ -182,22 +184,22 @@ def _interpolate(table: torch.Tensor, side: int, path: Path) -> torch.Tensor:
 
 @float32_by_default()
 def load_model(
-    source: str | os.PathLike[str],
+    checkpoint: str | os.PathLike[str],
     *,
     revision: str | None = None,
     device: torch.device | str | None = None,
     dtype: torch.dtype | str | None = None,
 ) -> tuple[BeitScoreModel, BeitScoreTokenizer]:
-    """Loads a checkpoint; see `BeitScoreScorer.from_pretrained`."""
-    if Path(source).is_file():
+    """Loads a checkpoint; see `TrainedScorer.from_pretrained`."""
+    if Path(checkpoint).is_file():
         raise CheckpointError(
-            f"{os.fspath(source)!r} is a file; a BEiTScore checkpoint is a folder. Published BEiT-3 weights have no "
-            "trained score head: start from them with reward.metrics.beitscore.checkpoint.load_beit3, and train "
+            f"{os.fspath(checkpoint)!r} is a file; a BEiTScore checkpoint is a folder. Published BEiT-3 weights have "
+            "no trained score head: start from them with reward.metrics.beitscore.checkpoint.load_beit3, and train "
             "(`capreward train beitscore`)"
         )
     dtype, device = parse_dtype(dtype), usable_device(device)
-    folder = resolve_checkpoint(source, metric=SPEC.name, revision=revision)
-    where = f"BEiTScore checkpoint {os.fspath(source)!r}"
+    folder = resolve_checkpoint(checkpoint, metric=SPEC.name, revision=revision)
+    where = f"BEiTScore checkpoint {os.fspath(checkpoint)!r}"
     config = BeitScoreConfig.from_dict(read_config(folder, metric=SPEC.name))
     tokenizer = BeitScoreTokenizer.from_folder(folder, max_tokens=config.max_text_tokens)
     if tokenizer.size > config.vocab_size:

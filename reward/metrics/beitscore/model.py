@@ -108,6 +108,7 @@ class BeitScoreModel(nn.Module):
         text_padding_mask: torch.Tensor | None = None,
     ) -> BeitScoreOutput:
         """Scores (B,) in [0, 1] of images and captions, differentiable; see `encode` for the arguments."""
+        # Training with pairs takes the logits, whose cross-entropy stays exact where a sigmoid is 0 or 1.
         _, pooled = self.encode(image, text_ids, text_padding_mask)
         logits = self.logits(pooled)
         return BeitScoreOutput(scores=torch.sigmoid(logits), logits=logits)

@@ -91,6 +91,7 @@ def load_beit3_towers(
         raise CheckpointError(
             f"{os.fspath(spm)!r} has {tokenizer.size} tokens, {os.fspath(path)!r} fewer: not one model"
         )
+    # Read again, since `load_beit3` gives the names of dropped heads and not their weights.
     tensors = load_tensors(path)
     heads = {name: tensors[f"{name}.weight"] for name in _HEADS}
     refuse_integers(heads, where=repr(os.fspath(path)))

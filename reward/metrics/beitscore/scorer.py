@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,8 @@ class BeitScoreScorer(TrainedScorer):
 
     Equal images are decoded and embedded once, and equal (image, candidate) are scored once. The encoder itself cannot
     be shared between captions, because image and caption read each other in every layer. A caption longer than the
-    model's table of positions is cut at its end.
+    model's table of positions is cut at its end. Published BEiT-3 weights are no BEiTScore: training starts from them,
+    see `reward.metrics.beitscore.checkpoint.load_beit3`.
 
     Args:
         model: a trained model.
@@ -67,32 +68,8 @@ class BeitScoreScorer(TrainedScorer):
         self.images_per_pass = max(1, token_budget // self._image_tokens)
 
     @classmethod
-    def from_pretrained(
-        cls,
-        source: str | os.PathLike[str] = "embedded",
-        *,
-        revision: str | None = None,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | str | None = None,
-        token_budget: int | None = None,
-    ) -> BeitScoreScorer:
-        """Loads a checkpoint.
-
-        Args:
-            source: `"embedded"` (shipped, trained on synthetic scenes), a checkpoint folder, or a Hub id. Published
-                BEiT-3 weights are not a BEiTScore: see `reward.metrics.beitscore.checkpoint.load_beit3`.
-            revision: branch, tag or commit of a Hub id.
-            device: the GPU if there is one, by default.
-            dtype: of encoder and pooler, such as `"bfloat16"`; float32 by default. The head is always float32.
-            token_budget: see the class.
-
-        Raises:
-            CheckpointError: the source is missing, incomplete, damaged or of another metric.
-            ConfigError: no such device or dtype, or a wrong token_budget.
-        """
-        check_token_budget(token_budget)
-        model, tokenizer = load_model(source, revision=revision, device=device, dtype=dtype)
-        return cls(model, tokenizer, token_budget=token_budget)
+    def _load(cls, checkpoint: str | os.PathLike[str], **placing: Any) -> tuple[BeitScoreModel, BeitScoreTokenizer]:
+        return load_model(checkpoint, **placing)
 
     def preprocess(self, image: Image.Image) -> torch.Tensor:
         return self.model.preprocess(image)
@@ -135,17 +112,5 @@ class BeitScoreScorer(TrainedScorer):
         most_images = max(1, _WINDOW_BUDGETS * self.token_budget // self._image_tokens)
         return windows(groups, self.window_size, most_images)
 
-    def _tensors(self) -> Mapping[str, torch.Tensor]:
-        tensors: dict[str, torch.Tensor] = self.model.state_dict()
-        return tensors
-
     def _save_tokenizer(self, folder: Path) -> None:
         self.tokenizer.save(folder)
-
-    def _description(self) -> str:
-        config = self.model.config
-        return (
-            "BEiTScore caption metric\n\nOne score in [0, 1] for an image and a caption, without references: a BEiT-3 "
-            f"cross-encoder of {config.layers} layers and\nwidth {config.hidden_size}, images of {config.image_size} "
-            f"pixels, captions of up to {config.max_text_tokens} tokens."
-        )

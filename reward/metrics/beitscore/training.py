@@ -12,7 +12,7 @@ import torch
 import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
 from torch import nn
 
-from reward.backbones.new_tokenizer import make_tokenizer
+from reward.backbones.language import make_tokenizer
 from reward.data.images import image_key, load_image
 from reward.errors import ConfigError
 from reward.metrics.beitscore import checkpoint
@@ -172,7 +172,7 @@ def load_for_training(folder: Path, settings: Mapping[str, Any], *, precision: s
     return BeitScoreNetwork(model, tokenizer)
 
 
-make_collator = BeitScoreCollator  # see `reward.training.run.MetricTraining`
+make_collator = BeitScoreCollator  # see `reward.training.stage.MetricTraining`
 
 
 def save_model(model: BeitScoreNetwork, folder: Path, *, card: str) -> None:

@@ -50,6 +50,7 @@ class BertScorer(BorrowedScorer):
             raise ConfigError(f"bertscore needs a BERT or RoBERTa, such as 'FacebookAI/roberta-large', got a {kind!r}")
         if not 1 <= layer <= layers:
             raise ConfigError(f"layer must be from 1 to {layers}, the layers of this model, got {layer}")
+        # The layers behind it would be computed for nothing: 7 of 24 of roberta-large.
         model.encoder.layer = model.encoder.layer[:layer]
         self.model, self.tokenizer, self.layer = model, tokenizer, layer
         space_before, positions = "", model.config.max_position_embeddings

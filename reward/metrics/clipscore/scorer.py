@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,15 +14,12 @@ from torch.nn import functional
 
 from reward.backbones.clip import ClipTowers, stacked_on
 from reward.backbones.clip_loading import load_clip, load_shipped_clip
-from reward.backbones.pretrained import parse_dtype, usable_device
-from reward.checkpoints.caches import TensorCache
 from reward.checkpoints.code import fingerprint_code
-from reward.checkpoints.fingerprints import fingerprint_network, fingerprint_source
-from reward.checkpoints.folders import CONFIG_FILE, named_metric, read_config, save_checkpoint
 from reward.errors import CheckpointError, ConfigError
 from reward.metrics.base import MetricSpec
 from reward.metrics.clipscore import CLIP, LONG_CLIP, PAC, REF_CLIP, REF_PAC, SIGLIP
-from reward.metrics.scorer import CandidateScores, Group, NetworkScorer
+from reward.metrics.saving import BorrowedScorer
+from reward.metrics.scorer import CandidateScores, Group
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -34,16 +30,21 @@ PREFIX = "A photo depicts "  # the authors of CLIPScore, and of PAC-S, put it be
 _TEXTS_PER_PASS = 64
 
 
-class ClipScorer(NetworkScorer):
+class ClipScorer(BorrowedScorer):
     """CLIPScore: 2.5 * max(cos(image, "A photo depicts " + caption), 0).
 
     Captions that are too long for the text tower are cut and flagged. For long captions see `LongClipScorer`, or take
     the mean over sentences (`clipscore_avg`).
 
+    `from_pretrained` takes a source of `reward.backbones.load_clip`: a Hub id or a folder of transformers or open_clip,
+    such as `"openai/clip-vit-large-patch14"`, `"ViT-B-32:openai"` (the paper's), or a checkpoint file in CLIP's own
+    layout; or `"embedded"`, the CLIP of the embedded VELA, for trials on scenes. A revision is downloaded by hand.
+
     Args:
         towers: the CLIP.
-        source, activation: what `from_pretrained` can load it from, for `save_pretrained`.
-        prefix: words before every caption and reference; None is the paper's.
+        activation: `"quick_gelu"` or `"gelu"`, of a file that does not say; see `reward.backbones.load_clip`.
+        prefix: words before every caption and reference, such as `""`; None is the paper's, "A photo depicts ".
+        cache, cache_size: see `ClipTowers.keep_features`; without a folder nothing is kept.
 
     Example:
         >>> from PIL import Image
@@ -56,109 +57,53 @@ class ClipScorer(NetworkScorer):
     spec: MetricSpec = CLIP
     weight: ClassVar[float] = 2.5
     words: ClassVar[str] = PREFIX
-    _needs: ClassVar[str] = "give a CLIP"  # what source to give, for messages
+    settings = ("activation", "prefix")
+    needs = "a CLIP"
+    is_of_siglip: ClassVar[bool] = False  # whether the score is made of SigLIP's own scale and bias
 
     def __init__(
         self,
         towers: ClipTowers,
         *,
-        source: str | None = None,
-        activation: str | None = None,
-        prefix: str | None = None,
-    ) -> None:
-        self.model, self.source, self.activation = towers, source, activation
-        self.prefix = self.words if prefix is None else prefix
-        if towers.sigmoid is not None and self.words:
-            logger.warning("%s is a SigLIP, whose cosines are near 0 or below: siglipscore is its own score", source)
-
-    @classmethod
-    def from_pretrained(
-        cls,
-        source: str | os.PathLike[str] = "embedded",
-        *,
-        revision: str | None = None,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | str | None = None,
         activation: str | None = None,
         prefix: str | None = None,
         cache: str | os.PathLike[str] | None = None,
         cache_size: int | str = "20GB",
-    ) -> ClipScorer:
-        """Loads the CLIP.
+    ) -> None:
+        self.model, self.activation = towers, activation
+        self.prefix = self.words if prefix is None else prefix
+        if self.is_of_siglip and towers.sigmoid is None:
+            raise CheckpointError(
+                f"this CLIP has no logit_bias, which {self.spec.name} needs: take clipscore, or give {self.needs}"
+            )
+        if towers.sigmoid is not None and not self.is_of_siglip:
+            logger.warning("this CLIP is a SigLIP, whose cosines are near 0 or below: siglipscore is its own score")
+        if cache is not None:
+            self.caches = towers.keep_features(cache, cache_size, fingerprint_code(__name__), "unit length")
 
-        Args:
-            source: a source of `reward.backbones.load_clip`: a Hub id or a folder of transformers or open_clip, such
-                as `"openai/clip-vit-large-patch14"`, `"ViT-B-32:openai"` (the paper's), or a checkpoint file in CLIP's
-                own layout; a folder that `save_pretrained` wrote; or `"embedded"`, the CLIP of the embedded VELA, for
-                trials on scenes.
-            revision: must be None. To use another revision, download it and give the folder.
-            device: the GPU if there is one, by default.
-            dtype: such as `"bfloat16"`; float32 by default.
-            activation: `"quick_gelu"` or `"gelu"`, of a file that does not say; see `reward.backbones.load_clip`.
-            prefix: words before every caption and reference, such as `""`; None is the paper's, "A photo depicts ".
-            cache, cache_size: see `use_cache`; without a folder nothing is kept.
-
-        Raises:
-            CheckpointError: the source is missing or incomplete, or belongs to another metric.
-        """
-        name = os.fspath(source)
+    @classmethod
+    def _resolve(cls, name: str, revision: str | None) -> Path:
+        """The source itself, since `load_clip` reads layouts of several libraries and fetches what it needs."""
         if revision is not None:
             raise CheckpointError(
                 f"metric {cls.spec.name!r} cannot load revision={revision!r}: download it with `hf download {name} "
                 f"--revision {revision} --local-dir FOLDER` and give the folder"
             )
-        dtype, device = parse_dtype(dtype), usable_device(device)
-        folder = Path(name)
-        if named_metric(folder) is not None:
-            saved = read_config(folder, metric=cls.spec.name)
-            name, activation = saved.get("clip", ""), activation or saved.get("activation")
-            prefix = saved.get("prefix") if prefix is None else prefix
-            if not isinstance(name, str) or not name:
-                raise CheckpointError(f"{str(folder)!r} names no CLIP under 'clip' in its {CONFIG_FILE}")
         if name == "embedded" and not cls.spec.has_embedded:
-            raise CheckpointError(f"no {cls.spec.name} checkpoint is shipped with this package; {cls._needs}")
-        if name == "embedded" and activation is not None:
+            return super()._resolve(name, revision)
+        return Path(name)
+
+    @classmethod
+    def _load(
+        cls, folder: Path, *, name: str, device: Any, dtype: Any, activation: str | None = None, **settings: Any
+    ) -> ClipScorer:
+        if name != "embedded":
+            towers = load_clip(name, device=device, dtype=dtype, activation=activation)
+        elif activation is None:
+            towers = load_shipped_clip(device=device, dtype=dtype)
+        else:
             raise ConfigError(f"the embedded CLIP has its activation: leave out activation={activation!r}")
-        load = load_shipped_clip if name == "embedded" else partial(load_clip, name, activation=activation)
-        scorer = cls(load(device=device, dtype=dtype), source=name, activation=activation, prefix=prefix)
-        if cache is not None:
-            scorer.use_cache(cache, size=cache_size)
-        return scorer
-
-    def use_cache(self, folder: str | os.PathLike[str], *, size: int | str = "20GB") -> None:
-        """Keeps image embeddings in a folder on disk, so that new captions of known images cost the captions only.
-
-        Scores are equal up to rounding, as between batch sizes. Call it again if the CLIP was trained meanwhile.
-
-        Args:
-            folder, size: see `reward.checkpoints.caches.TensorCache`.
-
-        Raises:
-            ConfigError: the folder cannot be written, or the size is wrong.
-        """
-        # What an embedding depends on beside the weights; the network's text says with which activation it computes.
-        network = (self.model.preprocess_cfg, repr(self.model))
-        facts = (fingerprint_code(__name__), "unit length", fingerprint_source(self.source), *network)
-        fingerprint = fingerprint_network(self.model, *facts, self.model.device.type)
-        self.caches = {"images": TensorCache(folder, "images", fingerprint, size=size)}
-
-    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
-        """Writes a folder that names the CLIP, without its weights.
-
-        Raises:
-            CheckpointError: the scorer was made without `source`, or the folder cannot be written.
-        """
-        if self.source is None:
-            raise CheckpointError(f"this {self.spec.name} scorer does not know where its CLIP came from: pass source=")
-        path = Path(self.source)
-        source = str(path.absolute()) if path.exists() else self.source
-        card = f"# {self.spec.name}\n\nOn the CLIP {self.source}. Source: {self.spec.paper}.\n"
-        config = {"metric": self.spec.name, "clip": source}
-        if self.activation is not None:
-            config["activation"] = self.activation
-        if self.prefix != self.words:
-            config["prefix"] = self.prefix
-        save_checkpoint(folder, config=config, tensors={}, card=card)
+        return cls(towers, activation=activation, **settings)
 
     def preprocess(self, image: Image.Image) -> Any:
         return self.model.preprocess(image)
@@ -180,6 +125,7 @@ class ClipScorer(NetworkScorer):
         scores, truncated = [], []
         for group in groups:
             candidates = np.stack([features[candidate] for candidate in group.rows])
+            # A rounding error may lead out of the range of a cosine, and then out of that of the score.
             image = np.clip(candidates @ group.features, -1, 1)
             references = None
             if group.references:
@@ -221,7 +167,7 @@ class LongClipScorer(ClipScorer):
     """CLIPScore's formula on a Long-CLIP, which reads 248 tokens, such as `"BeichenZhang/LongCLIP-L"`."""
 
     spec = LONG_CLIP
-    _needs = 'give a Long-CLIP, such as "BeichenZhang/LongCLIP-L" or its file longclip-L.pt'
+    needs = 'a Long-CLIP, such as "BeichenZhang/LongCLIP-L" or its file longclip-L.pt'
 
 
 class PacScorer(ClipScorer):
@@ -234,7 +180,7 @@ class PacScorer(ClipScorer):
 
     spec = PAC
     weight = 2.0
-    _needs = "give the path of a checkpoint that the authors of PAC-S publish (CLIP's own layout, .pth)"
+    needs = "the path of a checkpoint that the authors of PAC-S publish (CLIP's own layout, .pth)"
 
 
 class RefPacScorer(RefClipScorer, PacScorer):
@@ -253,18 +199,13 @@ class SiglipScorer(ClipScorer):
 
     spec = SIGLIP
     words = ""
-    _needs = 'give a SigLIP, such as "google/siglip2-so400m-patch14-384"'
+    needs = 'a SigLIP, such as "google/siglip2-so400m-patch14-384"'
 
-    def __init__(self, towers: ClipTowers, *, source: str | None = None, **options: Any) -> None:
-        super().__init__(towers, source=source, **options)
-        if towers.sigmoid is None:
-            raise CheckpointError(
-                f"the CLIP {source!r} has no logit_bias, which {self.spec.name} needs: take clipscore, or {self._needs}"
-            )
-        self.scale, self.bias = towers.sigmoid
+    is_of_siglip = True
 
     def _rate(self, image: np.ndarray, references: np.ndarray | None) -> np.ndarray:
-        scores: np.ndarray = 1 / (1 + np.exp(-(self.scale * image + self.bias)))
+        scale, bias = self.model.sigmoid
+        scores: np.ndarray = 1 / (1 + np.exp(-(scale * image + bias)))
         return scores
 
 

@@ -99,6 +99,7 @@ class CrossEncoderScorer(BorrowedScorer):
                 is_long = any(len(text.strip()) > self.max_characters for text in (candidate, *group.references))
                 cut.append(is_long or any(self._is_cut(first, text) for first, text in candidate_pairs))
         scores, pair_errors = self._predict(pairs, batch_size or _BATCH_SIZE)
+        # One failed reference leaves the caption without a score: the best of the others might not be the best of all.
         errors: dict[int, str] = {}
         for pair, reason in pair_errors.items():
             candidate_row = int(np.searchsorted(first_pairs, pair, side="right")) - 1

@@ -48,6 +48,7 @@ class BleuScorer(NgramScorer):
         product = 1.0
         for order, matches in enumerate(correct):
             product *= (matches + _TINY) / (max(0, len(words) - order) + _SMALL)
+        # Of two references that are equally close in length, the shorter counts.
         _, closest = min((abs(length - len(words)), length) for length in lengths)
         ratio = (len(words) + _TINY) / (closest + _SMALL)
         score: float = product ** (1 / self.n)
@@ -73,6 +74,7 @@ class RougeLScorer(NgramScorer):
             # Not at the no-break space inside a token, at which BLEU and CIDEr split: pycocoevalcap has it so.
             others = [reference.split(" ") for reference in references]
             for candidate in candidates:
+                # As in the package, precision and recall may be of two references: each takes the best.
                 words = candidate.split(" ")
                 common = longest_common(words, others)
                 precision = max(common) / len(words)

@@ -82,6 +82,7 @@ class CiderScorer(NgramScorer):
         counts: Counter[tuple[str, ...]] = Counter()
         documents = 0
         rows = iter(corpus)
+        # A chunk is one call of Java. Equal documents of a chunk are counted once, with how often they come.
         while chunk := [read_references(references) for references in islice(rows, _DOCUMENTS_AT_ONCE)]:
             words = tokenize((text for references in chunk for text in references), purpose=self._purpose)
             for references, times in Counter(references for references in chunk if references).items():
@@ -129,6 +130,7 @@ class CiderScorer(NgramScorer):
 
     def _weigh(self, words: list[str]) -> _Weighed:
         rarity, rarest = self._rarity, self._rarest
+        # pycocoevalcap weighs each n apart, and takes the number of pairs of words for the length of a text.
         weights_by_order, lengths = [], []
         for counts in ngram_counts(words, _MOST):
             weights = {ngram: times * rarity.get(ngram, rarest) for ngram, times in counts.items()}
@@ -199,6 +201,7 @@ def _similarities(candidate: _Weighed, reference: _Weighed) -> list[float]:
         weights, reference_weights = candidate.weights_by_order[n], reference.weights_by_order[n]
         product = 0.0
         for ngram, weight in weights.items():
+            # An n-gram that the caption repeats counts no more than in the reference: the D of CIDEr-D.
             reference_weight = reference_weights.get(ngram)
             if reference_weight is not None:
                 product += min(weight, reference_weight) * reference_weight

@@ -20,6 +20,8 @@ from reward.optional import require
 # nobody read its answers, if more were waiting.
 _PAGE = 4096
 _PURPOSE = f"metric {METEOR.name!r}"
+# From the program's own folder, since it cannot find a table in a path with a space.
+PARAPHRASES = os.path.join("data", "paraphrase-en.gz")
 
 
 class MeteorScorer(NgramScorer):
@@ -52,8 +54,7 @@ class _Program:
         package = require("pycocoevalcap.meteor.meteor", extra="ngrams", purpose=_PURPOSE)
         folder = Path(package.__file__ or "").parent
         arguments = ["-Xmx2G", "-jar", package.METEOR_JAR, "-", "-", "-stdio", "-l", "en", "-norm"]
-        # The program cannot find its own table in a path with a space.
-        arguments += ["-a", os.path.join("data", "paraphrase-en.gz")]
+        arguments += ["-a", PARAPHRASES]
         # A pipe that is not read would fill up and stop the program.
         self.messages = tempfile.TemporaryFile()  # noqa: SIM115  # as long as the program runs
         self.process = subprocess.Popen(

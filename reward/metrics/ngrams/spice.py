@@ -51,6 +51,7 @@ class SpiceScorer(NgramScorer):
         with tempfile.TemporaryDirectory() as name:
             captions_file, scores_file = Path(name) / "captions.json", Path(name) / "scores.json"
             captions_file.write_text(json.dumps(questions), encoding="utf-8")
+            # The program writes a file, and says more than scores on its standard output.
             arguments = ["-Xmx8G", "-jar", package.SPICE_JAR, str(captions_file), "-out", str(scores_file), "-silent"]
             run_java(arguments, "", purpose=self._purpose, folder=Path(package.__file__ or "").parent)
             rows = json.loads(scores_file.read_text("utf-8"))

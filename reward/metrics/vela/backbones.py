@@ -14,18 +14,13 @@ from reward.errors import ConfigError
 from reward.metrics.vela.config import ImageConfig, LoraSettings, TextConfig
 
 
-def make_decoder(
-    config: TextConfig, tokenizer: Any | None, dtype: torch.dtype | None, trust_remote_code: bool = False
-) -> tuple[nn.Module, Any]:
+def make_decoder(config: TextConfig, tokenizer: Any | None, dtype: torch.dtype | None) -> tuple[nn.Module, Any]:
     """The language model of a text configuration, with the backbone's tokenizer or, for an architecture, this one."""
     from transformers import AutoModel, AutoTokenizer
 
     if config.architecture is not None:
         return build_decoder(config.architecture), tokenizer
-    classes = (AutoModel, AutoTokenizer)
-    return load_pretrained(
-        config.backbone or "", *classes, "language model", dtype=dtype, trust_remote_code=trust_remote_code
-    )
+    return load_pretrained(config.backbone or "", AutoModel, AutoTokenizer, "language model", dtype=dtype)
 
 
 def make_towers(config: ImageConfig, tokenizer: Any | None, dtype: torch.dtype | None) -> ClipTowers:

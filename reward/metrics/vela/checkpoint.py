@@ -23,17 +23,16 @@ from reward.metrics.vela.model import VelaModel
 
 @float32_by_default()
 def load_model(
-    source: str | os.PathLike[str],
+    checkpoint: str | os.PathLike[str],
     *,
     revision: str | None,
     device: torch.device | str | None,
     dtype: torch.dtype | str | None,
-    trust_remote_code: bool = False,
 ) -> VelaModel:
-    """Loads a checkpoint; see `VelaScorer.from_pretrained`."""
+    """Loads a checkpoint; see `TrainedScorer.from_pretrained`."""
     dtype, device = parse_dtype(dtype), usable_device(device)
-    folder = resolve_checkpoint(source, metric=SPEC.name, revision=revision)
-    where = f"VELA checkpoint {os.fspath(source)!r}"
+    folder = resolve_checkpoint(checkpoint, metric=SPEC.name, revision=revision)
+    where = f"VELA checkpoint {os.fspath(checkpoint)!r}"
     # What the small files and the header of the weights say is compared before anything large is read.
     config = VelaConfig.from_dict(read_config(folder, metric=SPEC.name))
     shapes = read_header(folder / WEIGHTS_FILE).shapes
@@ -42,7 +41,7 @@ def load_model(
     if tokenizer is not None:
         _check_vocabulary(config, shapes, len(tokenizer), where)
     with foreign_errors(f"{where}: its {CONFIG_FILE}"):
-        model = VelaModel.from_config(config, tokenizer=tokenizer, dtype=dtype, trust_remote_code=trust_remote_code)
+        model = VelaModel.from_config(config, tokenizer=tokenizer, dtype=dtype)
     _load_trained(model, load_tensors(folder / WEIGHTS_FILE), where)
     # The head stays in float32, which keeps the scores precise.
     for branch in (model.text, model.image):
@@ -101,6 +100,7 @@ def _load_trained(model: VelaModel, tensors: dict[str, torch.Tensor], where: str
     Raises:
         CheckpointError: keys are missing, left over or of another shape.
     """
+    # `load_strict` wants every weight of the network, so the backbone's own, loaded already, are given once more.
     trained = trained_tensors(model)
     frozen = {key: value for key, value in model.state_dict().items() if key not in trained}
     for key in tensors:

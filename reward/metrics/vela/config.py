@@ -127,6 +127,8 @@ def _check_text_tower(architecture: Mapping[str, Any]) -> None:
             "image.architecture needs 'model_cfg' with a text_cfg (vocab_size, context_length) and 'tokenizer' with "
             f"the ids start, end and pad below vocab_size, got {architecture!r:.300}"
         )
+    # open_clip finds the end of a caption by its id. With another id in that place, it would read the state of a word,
+    # and every score would be wrong without an error.
     pooling, highest, eos_id = text_cfg.get("pool_type", "argmax"), vocab_size - 1, text_cfg.get("eos_id", 2)
     if pooling == "argmax" and ids["end"] != highest:
         raise ConfigError(

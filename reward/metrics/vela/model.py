@@ -20,7 +20,7 @@ from reward.backbones.states import CausalStates, pool_states
 from reward.errors import ConfigError
 from reward.metrics.vela.backbones import add_lora, make_decoder, make_towers
 from reward.metrics.vela.config import FusionSettings, ImageConfig, TextConfig, VelaConfig
-from reward.metrics.vela.prompts import PromptLayout
+from reward.metrics.vela.prompts import lay_out
 
 _REFERENCE_MARK, _REFERENCE_SEPARATOR = "- ", "\n"  # before each reference, and between two
 _FEWEST_TOKENS = 8  # of a reference that is cut; fewer say nothing
@@ -62,9 +62,8 @@ class PromptTokenizer:
         template = tokenizer if config.chat_template else None
         for aspect, prompt in config.prompts.items():
             for with_references in (False, True):
-                layout = PromptLayout.of(prompt, with_references=with_references, tokenizer=template)
-                ids = (self._parse(layout.start), self._parse(layout.middle), self._parse(layout.tail))
-                self._layouts[aspect, with_references] = ids
+                start, middle, tail = lay_out(prompt, with_references=with_references, tokenizer=template)
+                self._layouts[aspect, with_references] = (self._parse(start), self._parse(middle), self._parse(tail))
             self._check(aspect)
 
     def _parse(self, text: str) -> list[int]:
@@ -329,7 +328,6 @@ class VelaModel(nn.Module):
         *,
         tokenizer: Any | None = None,
         dtype: torch.dtype | None = None,
-        trust_remote_code: bool = False,
     ) -> VelaModel:
         """Builds a model with an untrained head and untrained adapters.
 
@@ -337,7 +335,6 @@ class VelaModel(nn.Module):
             config: its backbones are loaded; its architectures get random weights.
             tokenizer: the checkpoint's own, which all branches with their own architecture share.
             dtype: of backbones that are loaded here; float32 by default.
-            trust_remote_code: whether Python files of the language model may run.
 
         Raises:
             ValueError: a branch has its own architecture, and `tokenizer` is None.
@@ -347,7 +344,7 @@ class VelaModel(nn.Module):
             raise ValueError("a branch with its own architecture needs tokenizer=")
         text = image = None
         if config.text is not None:
-            decoder, text_tokenizer = make_decoder(config.text, tokenizer, dtype, trust_remote_code)
+            decoder, text_tokenizer = make_decoder(config.text, tokenizer, dtype)
             text = TextBranch(decoder, text_tokenizer, config.text)
         if config.image is not None:
             image = ImageBranch(make_towers(config.image, tokenizer, dtype), config.image)
@@ -393,5 +390,6 @@ class VelaModel(nn.Module):
             towers = self.image.towers
             g_i2c = self.image.relate(towers.encode_image(pixels), towers.encode_text(clip_ids))
             parts.append(g_i2c if sample is None else g_i2c[sample])
+        # The row of weights of each row's aspect: a batch may hold several aspects, as a data set gives them.
         logits = (self.fusion(torch.cat(parts, dim=-1)) * self.weight[aspect]).sum(-1) + self.bias[aspect]
         return VelaOutput(scores=torch.sigmoid(logits))

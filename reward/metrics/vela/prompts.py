@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -60,47 +59,35 @@ _REFERENCES, _CANDIDATE = "\ue000references\ue001", "\ue000candidate\ue001"
 _TEMPLATE_DATE = "01 January 2025"
 
 
-@dataclass(frozen=True)
-class PromptLayout:
-    """The parts of a prompt around references and candidate. These parts may hold control tokens, captions never do.
+def lay_out(prompt: Prompt, *, with_references: bool, tokenizer: Any | None) -> tuple[str, str, str]:
+    """The texts around references and candidate: before the references, between the two, and after the candidate.
+
+    They may hold control tokens, which references and candidate never do.
 
     Args:
-        start: text before the references; empty without references, when `middle` is all before the candidate.
-        middle: text between references and candidate.
-        tail: text after the candidate.
+        prompt: the texts of the aspect.
+        with_references: whether there are references; without, the first text is empty.
+        tokenizer: its chat template is applied; None joins system, user and cue without a template.
+
+    Raises:
+        ValueError: the chat template changes, drops or repeats the user's text.
     """
-
-    start: str
-    middle: str
-    tail: str
-
-    @classmethod
-    def of(cls, prompt: Prompt, *, with_references: bool, tokenizer: Any | None) -> PromptLayout:
-        """Lays out a prompt.
-
-        Args:
-            prompt: the texts of the aspect.
-            with_references: whether there are references.
-            tokenizer: its chat template is applied; None joins system, user and cue without a template.
-
-        Raises:
-            ValueError: the chat template changes, drops or repeats the user's text.
-        """
-        user = prompt.candidate.replace("{candidate}", _CANDIDATE)
-        if with_references:
-            user = prompt.references.replace("{references}", _REFERENCES) + user
-        if tokenizer is None:
-            text = f"{prompt.system}\n\n{user}\n\n"
-        else:
-            text = _in_chat_template(tokenizer, prompt.system, user)
-        text += prompt.cue
-        if text.count(_CANDIDATE) != 1 or text.count(_REFERENCES) != int(with_references):
-            raise ValueError("the tokenizer's chat template does not show the user's text exactly once and unchanged")
-        before, tail = text.split(_CANDIDATE)
-        if not with_references:
-            return cls("", before, tail)
-        start, middle = before.split(_REFERENCES)
-        return cls(start, middle, tail)
+    user = prompt.candidate.replace("{candidate}", _CANDIDATE)
+    if with_references:
+        user = prompt.references.replace("{references}", _REFERENCES) + user
+    if tokenizer is None:
+        text = f"{prompt.system}\n\n{user}\n\n"
+    else:
+        text = _in_chat_template(tokenizer, prompt.system, user)
+    # A template may strip, drop or repeat a turn. The marks show it, which stand where captions will.
+    text += prompt.cue
+    if text.count(_CANDIDATE) != 1 or text.count(_REFERENCES) != int(with_references):
+        raise ValueError("the tokenizer's chat template does not show the user's text exactly once and unchanged")
+    before, tail = text.split(_CANDIDATE)
+    if not with_references:
+        return "", before, tail
+    start, middle = before.split(_REFERENCES)
+    return start, middle, tail
 
 
 def _in_chat_template(tokenizer: Any, system: str, user: str) -> str:

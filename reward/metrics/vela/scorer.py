@@ -13,9 +13,7 @@ import torch
 
 from reward.backbones.clip import stacked_on
 from reward.backbones.language import check_token_budget, default_token_budget
-from reward.checkpoints.caches import TensorCache
 from reward.checkpoints.code import fingerprint_code
-from reward.checkpoints.fingerprints import fingerprint_network
 from reward.metrics.saving import TrainedScorer
 from reward.metrics.scorer import CandidateScores, Group
 from reward.metrics.vela import SPEC
@@ -37,6 +35,7 @@ class VelaScorer(TrainedScorer):
         model: a trained model.
         token_budget: most tokens of one forward pass of the language model, counting padding; lower it if memory
             runs out. By default 32,768 on a GPU, 8,192 on a CPU.
+        cache, cache_size: see `ClipTowers.keep_features`; without a folder nothing is kept.
 
     Example:
         >>> from PIL import Image
@@ -46,66 +45,25 @@ class VelaScorer(TrainedScorer):
         (1, 3)
     """
 
-    def __init__(self, model: VelaModel, *, token_budget: int | None = None) -> None:
+    def __init__(
+        self,
+        model: VelaModel,
+        *,
+        token_budget: int | None = None,
+        cache: str | os.PathLike[str] | None = None,
+        cache_size: int | str = "20GB",
+    ) -> None:
         check_token_budget(token_budget)
         self.model = model
         self.token_budget = default_token_budget(model.device) if token_budget is None else token_budget
         self.spec = replace(SPEC.with_aspects(model.config.aspects), needs_image=model.image is not None)
+        if cache is not None and model.image is not None:
+            config = model.config.to_dict()["image"]
+            self.caches = model.image.towers.keep_features(cache, cache_size, fingerprint_code(__name__), config)
 
     @classmethod
-    def from_pretrained(
-        cls,
-        source: str | os.PathLike[str] = "embedded",
-        *,
-        revision: str | None = None,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | str | None = None,
-        token_budget: int | None = None,
-        trust_remote_code: bool = False,
-        cache: str | os.PathLike[str] | None = None,
-        cache_size: int | str = "20GB",
-    ) -> VelaScorer:
-        """Loads a checkpoint.
-
-        Args:
-            source: `"embedded"` (shipped, trained on synthetic scenes), a checkpoint folder, or a Hub id.
-            revision: branch, tag or commit of a Hub id.
-            device: the GPU if there is one, by default.
-            dtype: of the backbones, such as `"bfloat16"`; float32 by default. The head is always float32.
-            token_budget: see the class.
-            trust_remote_code: whether Python files of the language model that the checkpoint names may run. They can do
-                whatever you can do. No configuration or command has this setting.
-            cache, cache_size: see `use_cache`; without a folder nothing is kept.
-
-        Raises:
-            CheckpointError: the source is missing, incomplete or of another metric, its files do not fit each other, a
-                backbone is unreachable, or a backbone wants to run code and is not trusted.
-            ConfigError: no such device or dtype, or a wrong token_budget.
-        """
-        check_token_budget(token_budget)
-        model = load_model(source, revision=revision, device=device, dtype=dtype, trust_remote_code=trust_remote_code)
-        scorer = cls(model, token_budget=token_budget)
-        if cache is not None:
-            scorer.use_cache(cache, size=cache_size)
-        return scorer
-
-    def use_cache(self, folder: str | os.PathLike[str], *, size: int | str = "20GB") -> None:
-        """Keeps image embeddings in a folder on disk.
-
-        A later pass over new captions of the same images then pays for the captions only. Scores are equal up to
-        rounding: below 1e-6 in float32, as between batch sizes. Call it again if the model was trained meanwhile:
-        entries are found by the weights at the time of the call.
-
-        Args:
-            folder, size: see `reward.checkpoints.caches.TensorCache`.
-
-        Raises:
-            ConfigError: the folder cannot be written, or the size is wrong.
-        """
-        if self.model.image is not None:
-            towers, config = self.model.image.towers, self.model.config.to_dict()["image"]
-            facts = [fingerprint_code(__name__), config, towers.preprocess_cfg, self.model.device.type]
-            self.caches = {"images": TensorCache(folder, "images", fingerprint_network(towers, *facts), size=size)}
+    def _load(cls, checkpoint: str | os.PathLike[str], **placing: Any) -> tuple[VelaModel]:
+        return (load_model(checkpoint, **placing),)
 
     @property
     def reads_references(self) -> bool:
@@ -176,14 +134,3 @@ class VelaScorer(TrainedScorer):
     def _save_tokenizer(self, folder: Path) -> None:
         if self.model.tokenizer is not None:
             self.model.tokenizer.save_pretrained(folder)
-
-    def _description(self) -> str:
-        config = self.model.config
-        aspects = ", ".join(config.aspects)
-        lines = ["VELA caption metric", "", f"Scores image captions on {aspects}, each in [0, 1].", ""]
-        for name, branch in (("Language model", config.text), ("CLIP", config.image)):
-            if branch is None:
-                lines.append(f"- {name}: none (ablation)")
-            else:
-                lines.append(f"- {name}: {branch.backbone or 'weights in this checkpoint'}")
-        return "\n".join(lines)

@@ -10,8 +10,7 @@ import torch
 import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
 
 from reward.backbones.clip import ClipTowers
-from reward.backbones.language import pad_rows
-from reward.backbones.new_tokenizer import END, PAD, START, make_tokenizer
+from reward.backbones.language import END, PAD, START, make_tokenizer, pad_rows
 from reward.data.images import image_key, load_image
 from reward.errors import CheckpointError, ConfigError
 from reward.metrics.vela import checkpoint
@@ -167,7 +166,7 @@ class VelaCollator:
         return {"pixels": torch.stack(pixels), "clip_ids": clip_ids, "sample": torch.tensor(pairs)}
 
 
-make_collator = VelaCollator  # see `reward.training.run.MetricTraining`
+make_collator = VelaCollator  # see `reward.training.stage.MetricTraining`
 
 
 def save_model(model: VelaModel, folder: Path, *, card: str) -> None:

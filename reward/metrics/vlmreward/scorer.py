@@ -78,6 +78,7 @@ class VlmRewardScorer(BorrowedScorer):
         _refuse_texts(folder, name)
         apart = (*REWARD_HEADS, "lm_head.")
         parts = (AutoModelForImageTextToText, AutoProcessor)
+        # transformers has no class with a score head for most of these models: they are loaded as models that write.
         model, processor = load_pretrained(
             folder, *parts, "reward model", dtype=dtype or "auto", strict=True, apart=apart
         )
@@ -128,6 +129,7 @@ def _read_head(folder: Path, *, where: str) -> tuple[str, nn.Linear]:
     Raises:
         CheckpointError: there is none, or it does not give one number.
     """
+    # The head may lie among the weights, in a shard of its own, or in the file that LLaMA-Factory writes beside them.
     head_tensors: dict[str, torch.Tensor] = {}
     for file in weight_files(folder, value_head=True):
         head_tensors |= load_tensors(file, begin=REWARD_HEADS)

@@ -29,8 +29,8 @@ from reward.scoring.kept import Kept
 from reward.scoring.runs import progress_bar
 from reward.scoring.sources import BadRow, Source, image_root
 from reward.scoring.writers import check_output_name, write_atomically
-from reward.training.corruptions.prompts import RewritePrompts, load_prompts
-from reward.training.corruptions.retrieval import BANDS, clip_embeddings, retrieve_negatives
+from reward.training.corruptions.retrieved import BANDS, clip_embeddings, retrieve_negatives
+from reward.training.corruptions.rewrite_prompts import RewritePrompts, load_prompts
 from reward.training.corruptions.rewrites import rewrite_captions
 from reward.training.corruptions.sampler import WORD_LEVEL, Negative, comparable
 
@@ -81,7 +81,7 @@ class Corrupted:
 
 
 def make_corrupted(
-    source: Source,
+    reader: Source,
     output: str | os.PathLike[str],
     *,
     words: Collection[str] = (),
@@ -106,7 +106,7 @@ def make_corrupted(
     further runs, and the embeddings. The same call goes on where one was stopped.
 
     Args:
-        source: the data; see `reward.scoring.readers.open_source`.
+        reader: the data; see `reward.scoring.readers.open_source`.
         output: a `.parquet` file.
         words: which of `WORD_LEVEL` to make. Training makes them on demand anyway.
         judge: rewrites the captions; None makes no rewrites.
@@ -123,9 +123,9 @@ def make_corrupted(
     prompts = prompts or load_prompts()
     _check_kinds(words, rewrites if judge else (), prompts, retriever)
     check_output_name(output, ".parquet")
-    columns = caption_and_image(source, caption_column, image_column)
+    columns = caption_and_image(reader, caption_column, image_column)
     run = {
-        "data": source.fingerprint(),
+        "data": reader.fingerprint(),
         "columns": list(columns),
         "words": sorted(words),
         "seed": seed,
@@ -135,7 +135,7 @@ def make_corrupted(
     finished = _finished(output, run)
     if finished is not None and not overwrite:
         return finished
-    rows = CaptionRows(source, *columns, image_root)
+    rows = CaptionRows(reader, *columns, image_root)
     output.parent.mkdir(parents=True, exist_ok=True)
     embeddings_file = output.with_name(f".{output.name}.embeddings")
     kinds: list[str] = []
@@ -169,20 +169,20 @@ def make_corrupted(
     return Corrupted(output, len(rows.captions), counts, dict(rows.dropped))
 
 
-def caption_and_image(source: Source, caption: str | None, image: str | None) -> tuple[str, str]:
+def caption_and_image(reader: Source, caption: str | None, image: str | None) -> tuple[str, str]:
     """The columns of the caption and of the image; None takes those that `capreward score` would."""
     columns = []
     for role, name in (("candidate", caption), ("image", image)):
         option = f"--{role}-column"
-        columns.append(find_column(role, source.columns, name, option=option, needed_by="making wrong captions"))
+        columns.append(find_column(role, reader.columns, name, option=option, needed_by="making wrong captions"))
     return str(columns[0]), str(columns[1])  # without a column, `find_column` raised
 
 
 class CaptionRows:
-    """The rows of a source that have a caption and an image that opens, as its header shows.
+    """The rows of a reader that have a caption and an image that opens, as its header shows.
 
     Args:
-        source: the data.
+        reader: the data.
         caption, image: names of the columns.
         root: folder in which relative image paths start; None is that of the data.
 
@@ -193,16 +193,16 @@ class CaptionRows:
         dropped: {reason: number of rows that are left out}.
     """
 
-    def __init__(self, source: Source, caption: str, image: str, root: str | os.PathLike[str] | None = None) -> None:
-        self.wrong_columns = [name for name in source.columns if name.startswith(_PREFIX)]
-        if {"incorrect", "category"} <= set(source.columns):
+    def __init__(self, reader: Source, caption: str, image: str, root: str | os.PathLike[str] | None = None) -> None:
+        self.wrong_columns = [name for name in reader.columns if name.startswith(_PREFIX)]
+        if {"incorrect", "category"} <= set(reader.columns):
             self.wrong_columns = ["incorrect", "category", *self.wrong_columns]
-        self._source, self._image, self._root = source, image, image_root(source, image, root)
+        self._reader, self._image, self._root = reader, image, image_root(reader, image, root)
         self.captions: list[str] = []
         self.image_ids: list[str] = []
         self.dropped: Counter[str] = Counter()
         self._numbers: set[int] = set()  # of the rows that are left: the images are read again when they are written
-        for number, row in enumerate(source.rows([caption, image])):
+        for number, row in enumerate(reader.rows([caption, image])):
             if isinstance(row, BadRow):
                 self.dropped["row cannot be read"] += 1
                 continue
@@ -218,7 +218,7 @@ class CaptionRows:
             self._numbers.add(number)
         if not self.captions:
             reasons = "; ".join(f"{reason}: {count} rows" for reason, count in self.dropped.items())
-            raise DataError(f"{source.name} has no caption with an image ({reasons or 'no rows'})")
+            raise DataError(f"{reader.name} has no caption with an image ({reasons or 'no rows'})")
 
     def _image_id(self, row: dict[str, Any]) -> str | None:
         """What equal images share; None if the image does not open."""
@@ -246,7 +246,7 @@ class CaptionRows:
 
     def records(self, columns: Sequence[str]) -> Iterator[tuple[Any, dict[str, Any]]]:
         """The image of each row and columns of it, read again."""
-        for number, row in enumerate(self._source.rows([self._image, *columns])):
+        for number, row in enumerate(self._reader.rows([self._image, *columns])):
             if number in self._numbers and not isinstance(row, BadRow):
                 yield self._image_of(row), row
 
@@ -334,6 +334,7 @@ def _write(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    # Kinds of which none could be made are told as 0, and have their columns all the same.
     counts: Counter[str] = Counter(dict.fromkeys(kinds, 0))
     holds_images = not isinstance(next(rows.images()), Path)
     types: dict[str, Any] = {"file_name": pa.string()}

@@ -19,7 +19,7 @@ from reward.data.written_captions import caption_in
 from reward.errors import ConfigError, JudgeError
 from reward.scoring.kept import Kept
 from reward.scoring.runs import progress_bar
-from reward.training.corruptions.prompts import RewritePrompts, load_prompts
+from reward.training.corruptions.rewrite_prompts import RewritePrompts, load_prompts
 from reward.training.corruptions.sampler import Negative, comparable
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def rewrite_captions(
         judge: what answers: a `LocalJudge`, a `ServerJudge`, or anything with their `generate`.
         answers_file: SQLite file of the answers; belongs to one judge and one set of prompts.
         categories: names of categories in the prompts; None takes all.
-        prompts: None takes the default, see `reward.training.corruptions.prompts.load_prompts`.
+        prompts: None takes the default, see `reward.training.corruptions.rewrite_prompts.load_prompts`.
         images: the image of each caption, which the judge then sees; None shows it the captions alone.
         overwrite: start again if the file belongs to other prompts or another judge.
         progress: whether to show a bar on stderr.

@@ -26,9 +26,8 @@ def clip_types():
 
 def makers():
     """What writes each checkpoint into a folder."""
-    from tests.toys import rating_judges
-    from tests.toys.small_clip import small_clip
-    from tests.toys.toy_clips import toy_clip
+    from tests.toys import toy_judges
+    from tests.toys.toy_clips import small_clip, toy_clip
 
     clips = {kind: lambda folder, kind=kind: toy_clip(folder, kind) for kind in clip_types()}
     return clips | {
@@ -37,10 +36,10 @@ def makers():
         "roberta": lambda folder: save_bert(folder, "roberta"),
         "reranker": lambda folder: save_bert(folder, "bert", head=True),
         "reward model": save_reward_model,
-        "judge of decimals": lambda folder: rating_judges.save_rating_judge(folder, "0"),
-        "judge of grades": lambda folder: rating_judges.save_rating_judge(folder, "12345"),
-        "judge of words": rating_judges.save_yes_judge,
-        "judge of pairs": rating_judges.save_choosing_judge,
+        "judge of decimals": lambda folder: toy_judges.save_rating_judge(folder, "0"),
+        "judge of grades": lambda folder: toy_judges.save_rating_judge(folder, "12345"),
+        "judge of words": toy_judges.save_yes_judge,
+        "judge of pairs": toy_judges.save_choosing_judge,
     }
 
 

@@ -1,7 +1,5 @@
 """The parts of the demo one by one: the oracle's verdicts, agreement, choosing, captions, the report."""
 
-from __future__ import annotations
-
 import random
 import re
 from dataclasses import replace
@@ -45,10 +43,10 @@ def test_quality_is_the_oracles_verdict_averaged_within_a_scene_and_compared_sce
 
 def test_false_and_missing_claims_are_counted():
     actors = [entity.noun for entity in SCENES[0].entities[:2]]
-    told = replace(SCENES[0], action=Action(actors[0], "push", actors[1]), sign=None)
-    shown = replace(told, action=None, sign=Sign("STOP", 4))
-    found = judge_captions([describe(told, random.Random(0)).text], [shown])
-    assert [int(found[name][0]) for name in CLAIMS] == [1, 0, 0, 2]
+    described = replace(SCENES[0], action=Action(actors[0], "push", actors[1]), sign=None)
+    scene = replace(described, action=None, sign=Sign("STOP", 4))
+    quality = judge_captions([describe(described, random.Random(0)).text], [scene])
+    assert [int(quality[name][0]) for name in CLAIMS] == [1, 0, 0, 2]
 
 
 class OracleReward:
@@ -58,7 +56,7 @@ class OracleReward:
         self.scenes = {image.tobytes(): scene for image, scene in zip(images, SCENES, strict=True)}
 
     def rewards(self, samples):
-        return [Oracle().score(each.candidate, self.scenes[each.image.tobytes()]).f1 for each in samples]
+        return [Oracle().score(sample.candidate, self.scenes[sample.image.tobytes()]).f1 for sample in samples]
 
 
 def test_the_gap_to_the_oracle_is_closed_by_the_oracle_and_not_by_chance(monkeypatch):
@@ -73,14 +71,14 @@ def test_the_gap_to_the_oracle_is_closed_by_the_oracle_and_not_by_chance(monkeyp
         monkeypatch.setattr(module, "best_of", planted)
     images = list(map(render, SCENES))
     rewards = {"length": MetricReward("length"), "truth": OracleReward(images)}
-    found = quality.measure_choice(None, None, images, None, SCENES, rewards, n=8, resamples=200)
-    assert found["captions"]["greedy"] == captions_of_quality(0.3, 0)
-    assert found["gap_closed"]["truth"] == pytest.approx(1)
-    assert 0 < found["gap_closed"]["length"] < 1
-    assert found["differences"]["best of 8 by truth - greedy"]["f1"].low > 0
-    assert found["captions"]["best of 8 by truth"] == found["captions"]["best of 8 by the oracle"]
+    choice = quality.measure_choice(None, None, images, None, SCENES, rewards, n=8, resamples=200)
+    assert choice["captions"]["greedy"] == captions_of_quality(0.3, 0)
+    assert choice["gap_closed"]["truth"] == pytest.approx(1)
+    assert 0 < choice["gap_closed"]["length"] < 1
+    assert choice["differences"]["best of 8 by truth - greedy"]["f1"].low > 0
+    assert choice["captions"]["best of 8 by truth"] == choice["captions"]["best of 8 by the oracle"]
     mean = np.mean([judge_captions(g, [s] * 8)["f1"] for g, s in zip(candidates, SCENES, strict=True)])
-    assert found["means"]["one sample"]["f1"].value == pytest.approx(mean)
+    assert choice["means"]["one sample"]["f1"].value == pytest.approx(mean)
 
 
 def test_examples_name_what_is_false_and_count_what_is_missing():

@@ -1,7 +1,5 @@
 """`capreward demo`: report, figures, files, help, interruption."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json
@@ -34,17 +32,11 @@ def libraries_as_before():
     datasets.enable_progress_bars()
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """The folder of `capreward demo --quick`, its figures, and what it printed."""
-    output, printed = tmp_path_factory.mktemp("demo") / "new" / "folder", io.StringIO()
+def test_the_report_shows_every_part_and_the_command_prints_its_figures(tmp_path):
+    output, printed = tmp_path / "new" / "folder", io.StringIO()
     with libraries_as_before(), contextlib.redirect_stdout(printed):
         demo(output, quick=True)
-    return output, json.loads((output / "figures.json").read_text(encoding="utf-8")), printed.getvalue()
-
-
-def test_the_report_shows_every_part_and_the_command_prints_its_figures(finished):
-    output, figures, printed = finished
+    figures = json.loads((output / "figures.json").read_text(encoding="utf-8"))
     page = Page(output / "report.html")
     assert [address[:22] for address in page.pictures] == ["data:image/png;base64,"] * QUICK.scenes
     choice = figures["choice"]
@@ -58,18 +50,15 @@ def test_the_report_shows_every_part_and_the_command_prints_its_figures(finished
     assert list(figures["seconds"]) == ["agreement", "best of n", "offline scoring", "GRPO"]
     assert [step["step"] for step in figures["grpo"]["curve"]] == [1, 2]
     assert set(figures["grpo"]["means"]) == {"greedy, before", "sampled, before", "greedy, after", "sampled, after"}
-    assert f"Best of {QUICK.n}: {greedy:.2f} -> {best:.2f}, " in printed
-    parts = re.findall("^(Agreement|Best|Offline|GRPO)", printed, re.MULTILINE)
+    assert f"Best of {QUICK.n}: {greedy:.2f} -> {best:.2f}, " in printed.getvalue()
+    parts = re.findall("^(Agreement|Best|Offline|GRPO)", printed.getvalue(), re.MULTILINE)
     assert parts == ["Agreement", "Best", "Offline", "GRPO"]
-    assert f"report: {output / 'report.html'}" in " ".join(printed.split())
 
-
-def test_files_are_scored_as_best_of_n_scored_the_images_in_memory(finished):
-    output, figures, _ = finished
+    # Files are scored as best of n scored the images in memory.
     scored = pandas.read_parquet(output / "offline" / "scores.parquet")
-    for index, texts in enumerate(figures["choice"]["candidates"]):
+    for index, texts in enumerate(choice["candidates"]):
         rows = scored[scored["image"] == f"images/scene_{index:03d}.png"]
-        rewards = dict(zip(texts, figures["choice"]["rewards"]["VELA"][index], strict=True))
+        rewards = dict(zip(texts, choice["rewards"]["VELA"][index], strict=True))
         assert len(rows) > 0
         assert rows["reward"].tolist() == pytest.approx([rewards[text] for text in rows["candidate"]], abs=1e-5)
 
@@ -101,27 +90,15 @@ def test_stopped_in_the_middle_of_grpo_the_report_keeps_what_there_is(run_quickl
     for part in ("agreement", "choice", "offline"):
         monkeypatch.setattr(demo_run._Demo, part, lambda self, status: None)
     monkeypatch.setattr(demo_run.MetricReward, "__call__", interrupted)
-    assert run_quickly(tmp_path)["stopped"] == "GRPO"
-    html = (tmp_path / "report.html").read_text(encoding="utf-8")
-    for text in ("Stopped during “GRPO”", "Not finished: 1 of 2 steps", "greedy, before"):
-        assert text in html
-    assert len(json.loads((tmp_path / "figures.json").read_text())["grpo"]["curve"]) == 1
-
-
-def test_stopped_at_once_there_is_a_report_that_says_so_and_the_command_is_no_success(
-    run_quickly, tmp_path, monkeypatch
-):
-    def stop(*arguments, **options):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(demo_run, "measure_agreement", stop)
     monkeypatch.setattr(demo_run, "run_demo", lambda output, sizes, console: run_quickly(output))
     with libraries_as_before(), pytest.raises(typer.Exit) as ended:
         demo(tmp_path, quick=True)
     assert ended.value.exit_code == 130
+    html = (tmp_path / "report.html").read_text(encoding="utf-8")
+    for text in ("Stopped during “GRPO”", "Not finished: 1 of 2 steps", "greedy, before"):
+        assert text in html
     figures = json.loads((tmp_path / "figures.json").read_text())
-    assert (figures["stopped"], figures["choice"]) == ("agreement", None)
-    assert "Stopped during “agreement”" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert (figures["stopped"], figures["choice"], len(figures["grpo"]["curve"])) == ("GRPO", None, 1)
 
 
 def test_what_is_amiss_is_said_before_any_work(run_quickly, tmp_path):

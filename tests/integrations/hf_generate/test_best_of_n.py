@@ -14,8 +14,7 @@ from integrations.hf_generate import BestOfN
 from reward.decoding.selection import rank
 from reward.errors import ConfigError, InvalidSampleError
 from reward.rewards.metric_reward import MetricReward
-from tests.integrations.hf_generate.captioners import IMAGES, KINDS, captioner
-from tests.toys import toy_captioners
+from tests.toys.toy_captioners import CAPTIONERS, IMAGES, captioner
 from tests.toys.toy_scorer import ToyScorer
 
 
@@ -62,7 +61,7 @@ def run(kind, n, reward=None, *, include_greedy=False, chunk=None, soft=0.0, **o
     return *generated(kind, custom_generate=strategy, **options), strategy.last
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", CAPTIONERS)
 def test_candidates_are_what_generate_writes_and_the_first_is_the_greedy_caption_on_request(kind):
     _, greedy = generated(kind, do_sample=False)
     for chunk in (None, 2):
@@ -298,7 +297,7 @@ def test_what_cannot_work_is_refused_at_construction(options, message):
 @pytest.mark.parametrize(("kind", "tower"), [("vit_bert", "encoder"), ("llava", "model.vision_tower")])
 def test_images_that_were_encoded_with_dropout_are_refused(kind, tower):
     """`generate` runs encoders before it calls a strategy, in the mode that the model is in."""
-    model = getattr(toy_captioners, kind)()[0]
+    model = CAPTIONERS[kind]()[0]
     part = next(each for each in model.get_submodule(tower).modules() if isinstance(each, torch.nn.Linear))
     part.register_module("dropout", torch.nn.Dropout(0.5).eval())
     _, processor, inputs, _ = captioner(kind)

@@ -21,8 +21,7 @@ from reward.backbones.clip_loading import load_clip
 from reward.backbones.pretrained import load_network
 from reward.errors import CheckpointError, ConfigError
 from reward.metrics.beitscore.checkpoint import load_beit3
-from tests.toys.small_clip import small_clip
-from tests.toys.toy_clips import toy_clip
+from tests.toys.toy_clips import small_clip, toy_clip
 
 pytestmark = pytest.mark.slow
 

@@ -17,11 +17,11 @@ from PIL import Image
 import reward
 from reward import CaptionSample, list_metrics, load_scorer, metric_spec
 from reward.checkpoints.fingerprint_objects import fingerprint_object, is_told
-from reward.checkpoints.fingerprints import fingerprint_file, fingerprint_source, metric_identity
+from reward.checkpoints.fingerprints import fingerprint_checkpoint, fingerprint_file, metric_identity
 from reward.judges import ScriptedJudge
 from reward.metrics.options import metric_options
 from reward.scoring.several import Metrics
-from tests.toys.small_clip import small_clip
+from tests.toys.toy_clips import small_clip
 
 
 def test_a_large_file_is_hashed_wholly_and_once(tmp_path, monkeypatch):
@@ -53,11 +53,11 @@ def test_weights_changed_in_place_are_others_and_a_card_is_nothing(tmp_path):
     file = tmp_path / "vocab.txt"
     for source in (str(tmp_path), str(file), f"local-dir:{file}"):
         file.write_text("one")
-        before = fingerprint_source(source)
+        before = fingerprint_checkpoint(source)
         (tmp_path / "README.md").write_text(f"a card of {source}")
-        assert fingerprint_source(source) == before
+        assert fingerprint_checkpoint(source) == before
         file.write_text("two")
-        assert fingerprint_source(source) != before
+        assert fingerprint_checkpoint(source) != before
 
 
 @pytest.mark.parametrize("named", ["backbone", "backbone/model.pt"])
@@ -69,20 +69,20 @@ def test_weights_that_the_configuration_names_count(tmp_path, named):
     config["prompt"] = "Rate the caption. " * 300  # too long for a name
     (folder / "config.json").write_text(json.dumps(config))
     weights.write_text("one")
-    before = fingerprint_source(folder)
+    before = fingerprint_checkpoint(folder)
     weights.write_text("two")
-    assert fingerprint_source(folder) != before
+    assert fingerprint_checkpoint(folder) != before
 
 
 def test_a_hub_name_is_the_commit_that_it_stands_for(hub, tmp_path):
     named = b'{"metric": "length", "text": {"backbone": "somebody/llm"}}'
     backbone, own = hub.add_repo("somebody/llm", {}), hub.add_repo("somebody/metric", {"config.json": named})
     (tmp_path / "config.json").write_bytes(named)
-    assert fingerprint_source("somebody/metric") == f"somebody/metric@{own};somebody/llm@{backbone}"
+    assert fingerprint_checkpoint("somebody/metric") == f"somebody/metric@{own};somebody/llm@{backbone}"
     moved = hub.add_repo("somebody/llm", {"config.json": b"{}"})
-    assert moved in fingerprint_source("somebody/metric")
-    assert moved in fingerprint_source(tmp_path)
-    assert backbone in fingerprint_source("somebody/llm", revision=backbone)
+    assert moved in fingerprint_checkpoint("somebody/metric")
+    assert moved in fingerprint_checkpoint(tmp_path)
+    assert backbone in fingerprint_checkpoint("somebody/llm", revision=backbone)
 
 
 def test_without_a_network_the_commit_is_the_one_downloaded_last(monkeypatch, tmp_path):
@@ -167,6 +167,7 @@ LONG = "x" * 300  # of which the text of a pattern shows the beginning
     ("one", "other"),
     [
         (np.arange(3), np.arange(4)),
+        (torch.arange(9).double(), torch.arange(9).double().flip(0)),  # the same values in other places
         ([re.compile(LONG + "a")], [re.compile(LONG + "b")]),
         ({"a": [1, [2]]}, {"a": [1, [3]]}),
         ({1, 2}, {1, 3}),
@@ -254,7 +255,7 @@ def test_weights_are_in_the_fingerprint_and_a_call_and_a_cache_are_not(name, tmp
     before = scorer.fingerprint
     scorer.score([CaptionSample("A star.", Image.new("RGB", (40, 40)), ["A red star."])])
     if name != "beitscore":
-        scorer.use_cache(tmp_path)
+        assert loaded(name, cache=tmp_path).fingerprint == before
     assert scorer.fingerprint == before
     names, weights = {before}, list(scorer.model.parameters())[::5]  # all are hashed by one rule
     for weight in weights:

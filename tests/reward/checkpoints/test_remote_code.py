@@ -8,12 +8,13 @@ from pathlib import Path
 import open_clip
 import pytest
 from safetensors.torch import save_file
-from transformers import Qwen2Config, Qwen2Model
+from transformers import AutoModel, AutoTokenizer, Qwen2Config, Qwen2Model
 
 import reward
 from integrations.trl import load_policy
 from reward import load_scorer
 from reward.backbones import load_clip
+from reward.backbones.pretrained import load_pretrained
 from reward.errors import CheckpointError
 from reward.judges import LocalJudge
 from reward.metrics.vela.config import TextConfig, VelaConfig
@@ -96,8 +97,8 @@ def judge_with_processor(folder):
     return folder
 
 
-def load_vela_on(folder, **options):
-    return load_scorer("vela", vela_on(folder, folder.parent / "vela"), device="cpu", **options)
+def load_vela_on(folder):
+    return load_scorer("vela", vela_on(folder, folder.parent / "vela"), device="cpu")
 
 
 def load_clip_on(folder):
@@ -130,11 +131,12 @@ def test_no_code_of_a_checkpoint_is_run(make, load, message, tmp_path, monkeypat
 def test_code_runs_where_python_asks_for_it_and_not_where_a_configuration_does(tmp_path):
     backbone, marker = language_model(tmp_path / "model"), tmp_path / "the code ran"
     (backbone / "planted.py").write_text(CODE.format(marker=str(marker)))
-    load_vela_on(backbone, trust_remote_code=True)
+    load_pretrained(backbone, AutoModel, AutoTokenizer, "language model", trust_remote_code=True)
     assert marker.exists()
+    vela_on(backbone, tmp_path / "vela")
     write(tmp_path / "vela" / "config.json", text={"backbone": str(backbone), "trust_remote_code": True})
     with pytest.raises(CheckpointError, match="trust_remote_code"):
-        load_scorer("vela", tmp_path / "vela", device="cpu", trust_remote_code=True)
+        load_scorer("vela", tmp_path / "vela", device="cpu")
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ def test_several_threads_see_no_wrong_entry(tmp_path):
 
 def fill(file, name):
     """Keeps pairs of equal values until it is killed, or the store has its size."""
-    store, number = Store(file, size=10**6), 0
+    store, number = Store(file, size=300_000), 0
     while store.put(name, {f"{number} a": bytes([number % 256]) * 1000, f"{number} b": bytes([number % 256]) * 1000}):
         number += 1
 
@@ -137,19 +137,19 @@ def test_processes_share_one_bound_and_a_kill_leaves_whole_pairs(tmp_path):
     file, context = tmp_path / "kept.sqlite", multiprocessing.get_context("fork")
     store = Store(file)
     assert store.items("0") == []  # opened before the fork
-    for _ in range(5):
+    for _ in range(3):
         writers = [context.Process(target=fill, args=(file, str(name))) for name in range(3)]
         for writer in writers:
             writer.start()
-        time.sleep(0.2)
+        time.sleep(0.1)
         writers[0].kill()
         for writer in writers:
             writer.join(60)
     pairs = {name: dict(store.items(name)) for name in "012"}
-    assert sum(map(len, pairs.values())) > 100
+    assert sum(map(len, pairs.values())) > 50
     for values in pairs.values():
         assert all(f"{name[:-1]}a" in values and f"{name[:-1]}b" in values for name in values)
-    assert file.stat().st_size <= 1_100_000  # a few pages of the index may come on top
+    assert file.stat().st_size <= 400_000  # a few pages of the index may come on top
 
 
 def test_a_store_that_another_process_writes_to_is_waited_for_no_longer_than_said(tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ from itertools import combinations, product
 from PIL import Image
 
 from reward.metaeval.benchmarks import load_benchmark
-from reward.metaeval.benchmarks.mmhe import CRITERIA
+from reward.metaeval.benchmarks.rated_tables import CRITERIA
 from reward.metrics.fleur.prompt import FleurPrompt
 from reward.metrics.vela.prompts import DEFAULT_PROMPTS
 from reward.metrics.vela.scorer import VelaScorer
@@ -22,8 +22,8 @@ from tests.reward.metrics.beitscore.test_training import published
 from tests.reward.training.small_runs import small_data
 from tests.toys.json_lines import write_lines
 from tests.toys.loopback_judge import LoopbackJudge
-from tests.toys.rating_judges import save_rating_judge
-from tests.toys.small_clip import small_clip
+from tests.toys.toy_clips import small_clip
+from tests.toys.toy_judges import save_rating_judge
 
 _ORDERS = list(product(("1.png", "2.png"), ("A dog runs.", "Two dogs.")))
 _TASKS = {"REG": {"box": [4, 4, 16, 16]}, "IC": {}}

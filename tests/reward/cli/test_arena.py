@@ -9,7 +9,7 @@ from PIL import Image
 
 from reward.judges.pairwise import PairPrompt
 from tests.reward.metaeval.arena.made_arenas import WORDS, draw_arena
-from tests.toys.rating_judges import save_choosing_judge
+from tests.toys.toy_judges import save_choosing_judge
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ from reward.training.config import TrainingConfig
 from reward.training.rows import load_rows
 from tests.toys.json_lines import write_lines
 from tests.toys.rewriting_server import rewriting_server
-from tests.toys.small_clip import small_clip
+from tests.toys.toy_clips import small_clip
 
 pytestmark = pytest.mark.slow
 

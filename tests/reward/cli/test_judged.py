@@ -8,7 +8,7 @@ from PIL import Image
 
 from tests.toys.json_lines import read_lines, write_lines
 from tests.toys.loopback_judge import loopback_judge
-from tests.toys.rating_judges import strict_llava
+from tests.toys.toy_judges import strict_llava
 
 pytestmark = pytest.mark.slow
 

@@ -1,14 +1,9 @@
 """`capreward report`, and what pages of all reports promise: they need nothing else, and show what was scored."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -22,77 +17,90 @@ from reward.metaeval.benchmarks import load_benchmark
 from reward.registry import MetricSource
 from reward.report.arena import arena_report
 from reward.report.bench import bench_report
-from reward.report.page import check_report
-from reward.report.plots import BEST, bar_plot, curve_plot, histogram, interval_plot
+from reward.report.plots import BEST, curve, histogram, intervals
+from reward.report.report import check_report
 from reward.report.scored_data import read_scored
 from reward.report.scores import scores_report
-from tests.reward.cli.conftest import Run
 from tests.reward.metaeval.small_benchmarks import write_rated
 from tests.reward.scoring.small_data import save_greys
 from tests.toys.json_lines import write_lines
 from tests.toys.pages import Page
 
 pytestmark = pytest.mark.slow
-INTERVALS = {"<a> & $b$": Interval(0.5, 0.4, 0.6), "low": Interval(-0.05, -0.1, 0.0)}
+INTERVALS = {
+    "<a> & $b$": Interval(0.5, 0.4, 0.6),
+    "low": Interval(-0.05, -0.1, 0.0),
+    "nothing": Interval(math.nan, math.nan, math.nan),
+}
+RISE = [(step, step / 50) for step in range(1, 50)]
 
 
 @pytest.mark.parametrize(
     ("draw", "shown"),
     [
-        (
-            partial(bar_plot, INTERVALS, best="low", unit="wins, %"),
-            ("&lt;a&gt; &amp; $b$", "wins", "--ours", "--plain"),
-        ),
-        (partial(interval_plot, INTERVALS, "F1 & more", {"low": BEST}), ("0.500", "F1 &amp;", "--ours", "--plain")),
-        (partial(curve_plot, {"reward": [(step, step / 50) for step in range(1, 50)]}), ("reward", "--ours")),
-        (partial(histogram, "a$", np.array([])), ("a$", "% of the captions")),
+        (partial(intervals, INTERVALS, "F1 & more", colours={"low": BEST}), (">-0.050<", "F1 &amp;", "--ours")),
+        (partial(intervals, INTERVALS, "wins, %", scale=100), ("&lt;a&gt; &amp; $b$", ">50.0<", "--plain")),
+        (partial(curve, {"reward": RISE}), ("reward", "--ours")),
+        (partial(histogram, np.array([]), "a$"), ("a$", "% of the captions")),
     ],
 )
-def test_plots_show_their_rows_in_the_colours_of_the_page(draw: Callable[[], str], shown: tuple[str, ...]) -> None:
-    plot = draw()
+def test_plots_show_their_rows_in_the_colours_of_the_page(draw, shown):
+    plot = str(draw())
     ElementTree.fromstring(plot.replace("<svg ", '<svg xmlns:xlink="http://www.w3.org/1999/xlink" ', 1))
     assert not re.search("#(1b2330|5c6878|2f5bea|8a94a3|b7791f|14804a)", plot)  # light or dark, the page says
     assert [text for text in shown if text not in plot] == []
 
 
+def spans(plot, style):
+    """Width and height of the paths of a style."""
+    paths = re.findall(rf'<path d="([^"]*)"[^/]*{style}', plot)
+    points = [re.findall(r"[ML] (\S+) (\S+)", path) for path in paths]
+    return [np.ptp(np.array(path, dtype=float), axis=0) for path in points]
+
+
 @pytest.mark.parametrize("scores", [[0.5] * 3, [1e20] * 3, [0.1, math.nextafter(0.1, 1)], [1e17, 1e17 + 16]])
-def test_equal_scores_have_a_histogram(scores: list[float]) -> None:
-    [area] = re.findall(r'<path d="([^"]*)"[^/]*fill: var\(--ours\)', histogram("reward", np.array(scores)))
-    points = np.array([point.split() for point in re.findall(r"[ML] (\S+ \S+)", area)], dtype=float)
-    assert (np.ptp(points, axis=0) > 1).all()  # it has a width and a height
+def test_equal_scores_have_a_histogram_of_shares(scores):
+    plot = histogram(np.array(scores), "reward")
+    [area] = spans(plot, r"fill: var\(--ours\)")
+    assert (area > 1).all()
+    assert re.search(r">(100|50)</text>", plot)
 
 
-def test_the_page_of_scores_shows_everything(tmp_path: Path, run: Run) -> None:
-    rows = [
-        {"image": f"greys/{row % 3}.png", "candidate": "a <b> & dog " * (1 + row % 7), "relevance": row / 90}
-        | {"reward": (row * 79) % 91 / 91, "error": None}
-        for row in range(90)
-    ]
-    for row in range(9, 90, 10):
-        rows[row] |= {"relevance": None, "reward": None, "error": f"cannot read 'x{row}.png': {row} bytes"}
+def test_a_curve_follows_its_points():
+    points, means, *_ = spans(curve({"reward": RISE}), r"stroke: var\(--ours\)")
+    assert 0.8 < means[1] / points[1] < 1
+
+
+def test_the_page_of_scores_shows_everything(tmp_path, run):
+    rows = []
+    for row in range(90):
+        scores = {"relevance": row / 90, "reward": (row * 79) % 91 / 91, "error": None}
+        if row % 10 == 9:
+            scores = {"relevance": None, "reward": None, "error": f"cannot read 'x{row}.png': {row} bytes"}
+        rows.append({"image": f"greys/{row % 3}.png", "candidate": "a <b> & dog " * (1 + row % 7), **scores})
     save_greys(tmp_path / "greys")
     (tmp_path / "greys" / "2.png").unlink()
     output = tmp_path / "new" / "report.html"
-    line = ("report", write_lines(tmp_path / "scores.jsonl", rows), "-o", output, "--examples", 4)
+    line = ("report", write_lines(tmp_path / "scores.jsonl", rows), "-o", output)
     _, err = run(*line)
     assert "9 of 90 captions have no reward" in err
     assert "pictures are left out, as they could not be read; the first: image file" in err
     assert err.count("name the folder that image paths start from with --image-root") == 1
     page = Page(output)
-    for part in ("Scores", "relevance", "Best,", "Worst,", "a <b> & dog", "Errors: 1 kind"):
+    for part in ("Scores", "relevance", "Best,", "Worst,", "a <b> & dog", "Kinds of errors: 1"):
         assert part in page.shown
     assert "cannot read …: … bytes 9 10.00 row 10: cannot read 'x9.png': 9 bytes" in page.shown
-    assert 0 < page.shown.count("no picture: ") == 8 - len(page.pictures)
+    assert 0 < page.shown.count("no picture: ") == 12 - len(page.pictures)
     assert len(page.plots) == 2
     assert "is there already" in run(*line, code=1)[1]
 
 
 @pytest.mark.parametrize(("command", "by"), [("score", "reward"), ("rerank", "rewards")])
-def test_what_was_scored_is_found_again(command: str, by: str, tmp_path: Path, run: Run) -> None:
+def test_what_was_scored_is_found_again(command, by, tmp_path, run):
     """Columns of their own names, two captions an image, in a folder with a blank in its name."""
     data, scored, output = save_greys(tmp_path / "my photos"), tmp_path / "scores.jsonl", tmp_path / "report.html"
     texts = ["a star " * (row + 1) for row in range(6)]
-    rows: list[dict[str, Any]] = [{"pic": f"{row % 3}.png", "text": text} for row, text in enumerate(texts)]
+    rows = [{"pic": f"{row % 3}.png", "text": text} for row, text in enumerate(texts)]
     if command == "rerank":
         rows = [{"pic": f"{row}.png", "text": texts[row::3]} for row in range(3)]
     names = ["--image-column", "pic", "--candidate-column", "text"]
@@ -129,8 +137,8 @@ def test_equal_rows_of_all_batches_are_shown_once_and_none_is_best_and_worst(
     assert [[*zip(frame["row"], frame["count"], strict=True)] for frame in (data.best, data.worst)] == [best, worst]
 
 
-def test_candidates_in_lists_count_one_by_one(tmp_path: Path) -> None:
-    lists: list[dict[str, Any]] = [
+def test_candidates_in_lists_count_one_by_one(tmp_path):
+    lists = [
         {"image": "a.png", "candidates": ["a", "b", "c"], "rewards": [0.5, None, 0.7], "fluency": [0.1, 0.2, 0.3]},
         {"image": "b.png", "candidates": None, "rewards": None, "fluency": None, "error": "broken"},
     ]
@@ -145,34 +153,35 @@ def test_candidates_in_lists_count_one_by_one(tmp_path: Path) -> None:
         read_scored(write_lines(tmp_path / "lists.jsonl", lists))
 
 
-def test_the_table_of_a_bias_has_its_sign() -> None:
+def test_the_table_of_a_bias_has_its_sign():
     names = {"source1": "x", "source2": "y"}
     battles = [{**names, "img": str(number)} for number in range(20)]
     people = Voter("people", np.array([1.0] * 15 + [0.0] * 5))
     result = rate_arena(battles, [people, Voter("first", np.ones(20))], resamples=20)
-    bias = arena_report(result, command="").grids[2]
-    assert [(row[0], row[1][:5]) for row in bias.rows] == [("x", "+25.0"), ("y", "-25.0")]
+    bias = arena_report(result, command="").tables[2].frame
+    assert [(model, text[:5]) for model, text in bias.to_numpy()] == [("x", "+25.0"), ("y", "-25.0")]
 
 
-def test_the_folder_of_a_report_holds_three_whole_files(tmp_path: Path) -> None:
+def test_the_folder_of_a_report_holds_three_whole_files(tmp_path):
     column = 'sharp & <b>"$a^$"</b>'
     rated = load_benchmark("flickr8k-expert", write_rated(tmp_path, 20, change=lambda row: row.update({column: 1})))
-    metrics = [MetricSource("length"), MetricSource(column, is_column=True)]
+    metrics = [MetricSource(column, is_column=True), MetricSource("length")]
     tables = run_bench([(rated, "path")] * 2, metrics, resamples=20)  # of one title
     report = bench_report(tables, command="capreward bench <x>", seed=0, resamples=20, references=True)
     folder = tmp_path / "my report" / "deep"
     for _ in range(2):  # again, over the files that are there
         page = Page(report.write(folder))
     assert {path.name for path in folder.iterdir()} == {"bench.json", "bench.md", "bench.html"}
-    assert json.loads((folder / "bench.json").read_text())["benchmarks"][0]["rows"][1]["estimates"]["overall"] == {
-        "value": None,  # all scores are equal
-        "low": None,
-        "high": None,
+    unknown = {"value": None, "low": None, "high": None}  # all scores are equal
+    assert json.loads((folder / "bench.json").read_text())["benchmarks"][0]["rows"][0]["estimates"] == {
+        "overall": unknown
     }
     assert (f"column:{column}" in page.shown, len(page.plots)) == (True, 2)
+    best = '<tr class="best"><td>length</td>'
+    assert (folder / "bench.html").read_text().count(best) == 2
     text = (folder / "bench.md").read_text()
-    assert (text.count("## "), "| **length | -" in text) == (5, False)
-    assert text.rstrip().splitlines()[-1].startswith("Seed 0; python ")
+    assert (text.count("## "), text.count("| **length** | **")) == (3, 2)
+    assert re.match("python .* · seed 0 · 20 resamples", text.splitlines()[-1])
 
     alone = report.write(tmp_path / "alone.html")
     assert [name for name in ("bench.json", "alone.json") if name in alone.read_text()] == []

@@ -19,7 +19,7 @@ import pytest
 from tests.reward.cli import research_files
 from tests.toys.loopback_http import serving
 from tests.toys.loopback_hub import loopback_hub
-from tests.toys.rating_judges import strict_llava
+from tests.toys.toy_judges import strict_llava
 
 pytestmark = pytest.mark.slow
 

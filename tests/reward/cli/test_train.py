@@ -27,7 +27,7 @@ def test_train_then_resume_a_stopped_run(tmp_path, run, monkeypatch):
     config = write_settings(tmp_path / "small.json", {**small_config().to_dict(), "max_steps": 2})
     arguments = ("train", "vela", "--config", config, "--seed", 5, "-o", tmp_path / "out")
     with monkeypatch.context() as patch:
-        patch.setattr("reward.training.run.evaluate_parts", stopped)
+        patch.setattr("reward.training.stage.evaluate_parts", stopped)
         run(*arguments, code=130)
     out, said = run(*arguments)
     assert "out holds an unfinished run, which goes on" in said

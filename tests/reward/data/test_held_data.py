@@ -1,7 +1,5 @@
 """Data as people hold them: each form gives the same samples, and each mistake a message with the right call."""
 
-import sys
-
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -161,12 +159,6 @@ def test_rows_without_a_caption_keep_their_place():
     assert len(repr(load_scorer("length").score(["A star."] * 1000)).splitlines()) < 15
 
 
-def test_the_reward_of_a_table_has_the_weights_of_its_metric():
-    scorer = load_scorer("vela")
-    table = scorer.score(PICTURES, CAPTIONS, references=REFERENCES)
-    assert table["reward"] == pytest.approx(table.combine(scorer.spec.default_weights), nan_ok=True)
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [("list_metric", "did you mean 'list_metrics'"), ("ClipScorer", "it has AsyncReward, .*, load_scorer, ")],
@@ -175,11 +167,3 @@ def test_a_name_that_is_not_there_names_what_is(name, message):
     assert not hasattr(reward, name)
     with pytest.raises(AttributeError, match=f"reward has no name {name!r}: {message}"):
         getattr(reward, name)
-
-
-def test_names_of_other_packages_and_modules_are_found():
-    from reward import BestOfN, errors, rerank
-
-    assert rerank(["A star.", "A red star."], reward="length") == [1, 0]
-    assert BestOfN.__module__.startswith("integrations")
-    assert errors is sys.modules["reward.errors"]

@@ -20,13 +20,13 @@ captions = st.one_of(st.text(max_size=40), st.lists(st.sampled_from(WORDS), max_
 seeds = st.integers(0, 3)
 
 
-def bag(text: str) -> Counter[str]:
+def bag(text):
     return Counter(token.word.casefold() for token in split_words(text) if token.word)
 
 
 @given(captions, seeds)
-@settings(max_examples=150, deadline=None)
-def test_shuffled_words_and_sentences_are_the_same_words_in_another_order(text: str, seed: int) -> None:
+@settings(max_examples=60, deadline=None)
+def test_shuffled_words_and_sentences_are_the_same_words_in_another_order(text, seed):
     sentences = shuffle_sentences(text, random.Random(seed))
     assert sentences is None or (sentences != text and bag(sentences) == bag(text))
     shuffled = shuffle_words(text, random.Random(seed))
@@ -41,8 +41,8 @@ def test_shuffled_words_and_sentences_are_the_same_words_in_another_order(text: 
 
 
 @given(captions, seeds, st.sampled_from(PARTS))
-@settings(max_examples=100, deadline=None)
-def test_repeating_only_adds_copies_of_words_of_that_part(text: str, seed: int, part: str) -> None:
+@settings(max_examples=50, deadline=None)
+def test_repeating_only_adds_copies_of_words_of_that_part(text, seed, part):
     repeated = repeat_words(text, random.Random(seed), part)
     assert repeated == repeat_words(text, random.Random(seed), part)
     found = [word for word, tag in tag_words(text) if tag == part]
@@ -55,13 +55,13 @@ def test_repeating_only_adds_copies_of_words_of_that_part(text: str, seed: int, 
 
 
 @given(st.text())
-@settings(max_examples=100, deadline=None)
-def test_nothing_of_a_text_is_lost(text: str) -> None:
+@settings(max_examples=60, deadline=None)
+def test_nothing_of_a_text_is_lost(text):
     assert join(split_words(text)) == text
     assert "".join(body + space for body, space in split_sentences(text)) == text
 
 
-def test_capitals_stay_at_the_start_of_sentences() -> None:
+def test_capitals_stay_at_the_start_of_sentences():
     for seed in range(20):
         shuffled = shuffle_words(LONG, random.Random(seed))
         assert shuffled is not None
@@ -86,11 +86,11 @@ def test_capitals_stay_at_the_start_of_sentences() -> None:
         ),
     ],
 )
-def test_all_orders_but_the_one_it_came_in(shuffle, text, orders) -> None:
+def test_all_orders_but_the_one_it_came_in(shuffle, text, orders):
     assert {shuffle(text, random.Random(seed)) for seed in range(60)} == orders
 
 
-def test_copies_stand_before_the_punctuation_and_in_small_letters() -> None:
+def test_copies_stand_before_the_punctuation_and_in_small_letters():
     copies = {repeat_words("Dogs, of course.", random.Random(seed), "noun") for seed in range(40)}
     assert "Dogs dogs, of course." in copies
     assert not any("Dogs Dogs" in str(text) for text in copies)
@@ -109,7 +109,7 @@ def test_copies_stand_before_the_punctuation_and_in_small_letters() -> None:
         ("Wait... 🔴", ["Wait...", "🔴"]),
     ],
 )
-def test_sentences(text: str, sentences: list[str]) -> None:
+def test_sentences(text, sentences):
     assert [body for body, _ in split_sentences(text)] == sentences
 
 
@@ -123,7 +123,7 @@ It is and has been , it can be , it does .
 """
 
 
-def test_parts_of_hand_tagged_captions() -> None:
+def test_parts_of_hand_tagged_captions():
     names = {"n": "noun", "v": "verb", "a": "adjective", "r": "adverb", "": "other"}
     for line in TAGGED.strip().splitlines():
         marked = [word.split("/") for word in line.split() if word not in ".,"]

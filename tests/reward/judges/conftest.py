@@ -4,7 +4,7 @@ import pytest
 
 from reward.judges import connection
 from tests.toys.loopback_judge import loopback_judge
-from tests.toys.rating_judges import strict_llava
+from tests.toys.toy_judges import strict_llava
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,7 @@ import torch
 from reward.judges import LocalJudge, Question, ServerJudge
 from reward.judges.base import ask
 from tests.toys.loopback_judge import loopback_judge
-from tests.toys.rating_judges import blank_first_llava
-from tests.toys.toy_judges import pictures, plain_inputs, plain_pass
+from tests.toys.toy_judges import blank_first_llava, pictures, plain_inputs, plain_pass
 
 RATINGS = list("12345")
 MOSTLY, OFTEN, HARDLY = 3.0, 0.2, -0.7  # how strongly the judge begins with a blank

@@ -17,8 +17,7 @@ from reward.judges.base import answer_mass
 from reward.judges.local import LocalJudge
 from reward.judges.wording import quoted
 from tests.toys import toy_captioners, toy_judges
-from tests.toys.rating_judges import save_rating_judge, strict_llava
-from tests.toys.toy_judges import pictures, plain_inputs, plain_pass, spellings
+from tests.toys.toy_judges import pictures, plain_inputs, plain_pass, save_rating_judge, spellings, strict_llava
 
 ANSWERS = list("12345")
 RUBRIC = "Rate how well the caption fits the picture, from 1 to 5. Answer with the number only.\nCaption: "

@@ -13,8 +13,7 @@ from reward import FleurReward, MetricReward, TournamentReward
 from reward.errors import JudgeError
 from reward.judges import Question, ServerJudge, connection
 from tests.toys.loopback_judge import Fault, loopback_judge
-from tests.toys.rating_judges import strict_llava
-from tests.toys.toy_judges import pictures
+from tests.toys.toy_judges import pictures, strict_llava
 
 pytestmark = pytest.mark.slow
 

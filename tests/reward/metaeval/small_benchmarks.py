@@ -1,14 +1,9 @@
 """Small benchmarks: with given judgments, and as files in the common forms with images of one colour."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import pytest
 from PIL import Image
 from scipy.stats import kendalltau, pearsonr, spearmanr
 
@@ -16,10 +11,9 @@ from reward import registry
 from reward.metaeval.benchmarks import Benchmark, BenchmarkSpec
 from reward.metaeval.benchmarks.items import PAIRS, QUADRUPLES, RATINGS
 from reward.metaeval.benchmarks.jsonl import as_item
-from reward.metrics.base import MetricSpec
 from tests.toys.picture_scorer import SPEC as PICTURE
 
-CORRELATIONS: dict[str, Callable[..., Any]] = {
+CORRELATIONS = {
     "tau-b": kendalltau,
     "tau-c": partial(kendalltau, variant="c"),
     "spearman": spearmanr,
@@ -28,9 +22,7 @@ CORRELATIONS: dict[str, Callable[..., Any]] = {
 WORDS = ("red", "dog", "runs", "on", "green", "grass", "near", "water", "today", "fast")
 
 
-def write_rated(
-    folder: Path, count: int, *, images: int = 10, change: Callable[[dict[str, Any]], None] | None = None
-) -> Path:
+def write_rated(folder, count, *, images=10, change=None):
     """`count` captions of growing length, rated by their length with some noise; columns "good" and "bad"."""
     _draw(folder, images)
     rows = []
@@ -51,7 +43,7 @@ def write_rated(
     return write_lines(folder / "rated.jsonl", *rows)
 
 
-def write_pairs(folder: Path, count: int, references: int = 1) -> Path:
+def write_pairs(folder, count, references=1):
     """Pairs of Pascal-50S in two categories: the longer caption is right, but for every fifth pair."""
     _draw(folder, 4)
     rows = []
@@ -69,26 +61,26 @@ def write_pairs(folder: Path, count: int, references: int = 1) -> Path:
     return write_lines(folder / "pairs.jsonl", *rows)
 
 
-def use_metrics(patch: pytest.MonkeyPatch, *specs: MetricSpec) -> None:
+def use_metrics(patch, *specs):
     """Makes the registry know the metrics length, unigram and picture, and those given."""
     known = {name: registry.metric_spec(name) for name in ("length", "unigram")}
     known |= {spec.name: spec for spec in (PICTURE, *specs)}
     patch.setattr(registry, "installed_specs", lambda: known)
 
 
-def _draw(folder: Path, images: int) -> None:
+def _draw(folder, images):
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(images):
         Image.new("RGB", (4, 4), (40 * number, 5, 9)).save(folder / f"{number}.png")
 
 
-def write_lines(path: Path, *rows: Any) -> Path:
+def write_lines(path, *rows):
     """Rows as JSON lines; a text is a line as it is."""
     path.write_text("".join(f"{row if isinstance(row, str) else json.dumps(row)}\n" for row in rows))
     return path
 
 
-def write_files(folder: Path, files: Mapping[str, Any]) -> Path:
+def write_files(folder, files):
     """Files by name: bytes and texts as they are, rows of a .jsonl file, anything else as JSON; gives the folder."""
     for name, content in files.items():
         path = folder / name
@@ -102,13 +94,13 @@ def write_files(folder: Path, files: Mapping[str, Any]) -> Path:
     return folder
 
 
-def make_benchmark(entries: list[dict[str, Any]], form: str, statistic: str, **facts: Any) -> Benchmark:
+def make_benchmark(entries, form, statistic, **facts):
     """Of entries of the common form."""
     spec = BenchmarkSpec("made", "Made", form, statistic=statistic, **facts)
     return Benchmark.of(spec, (as_item(entry, form, f"item {n}", Path()) for n, entry in enumerate(entries)))
 
 
-def rated(ratings: list[Any], images: list[str] | None = None, statistic: str = "tau-c", **facts: Any) -> Benchmark:
+def rated(ratings, images=None, statistic="tau-c", **facts):
     """Of ratings, one list of raters a caption, or one {aspect: list}."""
     categories = facts.pop("categories", [""] * len(ratings))
     entries = [
@@ -123,9 +115,7 @@ def rated(ratings: list[Any], images: list[str] | None = None, statistic: str = 
     return make_benchmark(entries, RATINGS, statistic, **facts)
 
 
-def pairs(
-    labels: list[int | None], categories: list[str] | None = None, images: list[str] | None = None, **facts: Any
-) -> Benchmark:
+def pairs(labels, categories=None, images=None, **facts):
     """Of labels, 0, 1 or None for a tie."""
     entries = [
         {"captions": ["one", "other"], "label": label, "image_id": images[n] if images else ""}
@@ -135,14 +125,14 @@ def pairs(
     return make_benchmark(entries, PAIRS, "accuracy", **facts)
 
 
-def quadruples(count: int) -> Benchmark:
+def quadruples(count):
     """So many quadruples."""
     return make_benchmark([{"images": [None, None], "captions": ["a b", "b a"]}] * count, QUADRUPLES, "group")
 
 
-def correlation(statistic: str, scores: Any, ratings: Any) -> float:
+def correlation(statistic, scores, ratings):
     """A correlation as scipy gives it; NaN where a side is constant."""
     if len(set(scores)) < 2 or len(set(ratings)) < 2:
         return float("nan")
-    value: float = CORRELATIONS[statistic](scores, ratings).statistic
+    value = CORRELATIONS[statistic](scores, ratings).statistic
     return value

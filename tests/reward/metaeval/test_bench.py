@@ -1,83 +1,67 @@
 """Several metrics and columns on several benchmarks: what is ranked, tested, left out, and what a reader is told."""
 
-from __future__ import annotations
-
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
-
-import numpy as np
 import pytest
 
 from reward.errors import DataError
-from reward.metaeval.bench import BenchRow, BenchTable, default_metrics, run_bench
-from reward.metaeval.benchmarks import Benchmark, load_benchmark
+from reward.metaeval.bench import run_bench
+from reward.metaeval.benchmarks import load_benchmark
 from reward.metaeval.difference import compare, holm
 from reward.metaeval.evaluation import evaluate
 from reward.registry import MetricSource
 from reward.report.bench import bench_report
-from reward.report.page import Report
-from reward.report.tables import Grid
-from tests.reward.metaeval.small_benchmarks import use_metrics, write_pairs, write_rated
+from tests.reward.metaeval.small_benchmarks import write_pairs, write_rated
 from tests.toys.json_lines import write_lines
-from tests.toys.picture_scorer import SPEC as PICTURE
 
 LENGTH, UNIGRAM = MetricSource("length"), MetricSource("unigram")
 GOOD, BAD = MetricSource("good", is_column=True), MetricSource("bad", is_column=True)
 
 
 @pytest.fixture
-def rated(tmp_path: Path) -> Benchmark:
+def rated(tmp_path):
     return load_benchmark("flickr8k-expert", write_rated(tmp_path, 40))
 
 
 @pytest.fixture
-def pairs(tmp_path: Path) -> Benchmark:
+def pairs(tmp_path):
     return load_benchmark("pascal-50s", write_pairs(tmp_path / "pairs", 40))
 
 
-def run(*benchmarks: Benchmark, metrics: list[MetricSource], resamples: int = 50, **options: Any) -> list[BenchTable]:
+def run(*benchmarks, metrics, resamples=50, **options):
     return run_bench([(each, "path") for each in benchmarks], metrics, resamples=resamples, **options)
 
 
-def report(*tables: BenchTable, resamples: int = 50) -> Report:
+def report(*tables, resamples=50):
     return bench_report(tables, command="", seed=0, resamples=resamples, references=True)
 
 
-def grids(tables: list[BenchTable], *, details: bool = False) -> list[Grid]:
-    of_tables = report(*tables)
-    return list(of_tables.page_grids if details else of_tables.grids)
+def frames(tables):
+    """The heads and the rows of each table."""
+    return [[list(table.frame), *table.frame.to_numpy().tolist()] for table in report(*tables).tables]
 
 
-def said(*tables: BenchTable, resamples: int = 50) -> str:
+def said(*tables, resamples=50):
     return "\n".join(report(*tables, resamples=resamples).notes)
 
 
-def in_json(*tables: BenchTable) -> list[dict[str, Any]]:
-    benchmarks: list[dict[str, Any]] = report(*tables).to_json()["benchmarks"]
-    return benchmarks
-
-
 @pytest.mark.parametrize("against", [None, "length"])
-def test_rows_are_tested_against_the_best_or_the_one_that_was_named(rated: Benchmark, against: str | None) -> None:
+def test_rows_are_tested_against_the_best_or_the_one_that_was_named(rated, against):
     [table] = run(rated, metrics=[BAD, LENGTH, GOOD], against=against)
     bad, length, good = table.rows
-    assert good.evaluation is not None
     assert good.evaluation.estimates == evaluate(rated, rated.columns["good"], resamples=50).estimates
     assert (table.best, table.against) == (good, good if against is None else length)
     others = [row for row in table.rows if row is not table.against]
     for row in others:
-        expected = compare(rated, table.against.scores, row.scores, resamples=50)  # type: ignore[union-attr]
+        expected = compare(rated, table.against.scores, row.scores, resamples=50)
         assert row.p == expected.p_values[table.headline]
     adjusted = holm({row.metric.label: row.p or 0 for row in others})
     assert [row.p_adjusted for row in others] == list(adjusted.values())
-    assert (table.against.p, length.run is None, bad.run) == (None, False, None)  # type: ignore[union-attr]
-    assert [row[-1] for row in grids([table])[0].rows].count("best" if against is None else "against") == 1
+    assert (table.against.p, length.run is None, bad.run) == (None, False, None)
+    assert [row[-1] for row in frames([table])[0]].count("best" if against is None else "against") == 1
     other = "the best row, which is chosen on these data and so is flattered," if against is None else "length"
     assert f"p: of the difference from {other} in the same resamples" in said(table)
 
 
-def test_one_rater_against_the_others_and_failures_by_threshold(tmp_path: Path) -> None:
+def test_one_rater_against_the_others_and_failures_by_threshold(tmp_path):
     ratings = [[0.0, 0.25, 0.25], [0.5, 0.25, 0.5], [1.0, 0.75, 0.25], [0.75, 0.75, 1.0]]
     scores = [0.25, 0.6, 0.6, 0.55]  # away from the means by 0.0833, 0.1833, 0.0667 and 0.2833
     rows = [
@@ -93,12 +77,11 @@ def test_one_rater_against_the_others_and_failures_by_threshold(tmp_path: Path) 
     benchmark = load_benchmark("ratings", write_lines(tmp_path / "rated.jsonl", rows))
     near = MetricSource("near", is_column=True)
     [table] = run(benchmark, metrics=[near, LENGTH], raters=True, threshold=0.55 / 3)
-    _, raters, counts, listed, *_ = grids([table], details=True)
-    assert [row[0] for row in raters.rows] == ["single rater", "column:near", "length"]
-    [figures] = in_json(table)
+    _, raters, counts = frames([table])
+    assert [row[0] for row in raters] == ["", "single rater", "column:near", "length"]
+    [figures] = report(table).to_json()["benchmarks"]
     assert [each["candidate"] for each in figures["failures"]] == ["red 1", "red 3"]
-    assert counts.rows == [["column:near", "2 (50.0 %)", "2 (50.0 %)"], ["length", "-", "-"]]
-    assert listed.rows[1] == ["column:near", "length", "1.png", "0.83", "0.55", "red 3"]
+    assert counts[1:] == [["column:near", "2 (50.0 %)", "2 (50.0 %)"], ["length", "-", "-"]]
 
     rows = [{**row, "ratings": {"length": [4]}} for row in rows]
     other = load_benchmark("ratings", write_lines(tmp_path / "other.jsonl", rows))
@@ -108,14 +91,12 @@ def test_one_rater_against_the_others_and_failures_by_threshold(tmp_path: Path) 
         run(other, metrics=[near], threshold=0.5)
 
 
-def test_several_benchmarks_stand_side_by_side_and_lack_what_they_lack(
-    tmp_path: Path, rated: Benchmark, pairs: Benchmark
-) -> None:
+def test_several_benchmarks_stand_side_by_side_and_lack_what_they_lack(tmp_path, rated, pairs):
     tables = run(rated, pairs, metrics=[LENGTH, GOOD])
-    overview, *each = grids(tables)
-    assert ([row[0] for row in overview.rows], len(each)) == (["length", "column:good"], 2)
-    assert overview.rows[1][2] == "-"  # pairs have no such column
-    assert each[1].rows[1][-4:] == ["-"] * 4
+    overview, *of_benchmarks = frames(tables)
+    assert ([row[0] for row in overview], len(of_benchmarks)) == (["", "length", "column:good"], 2)
+    assert overview[2][2] == "-"  # pairs have no such column
+    assert of_benchmarks[1][2][-4:] == ["-"] * 4
     assert (set(tables[1].columns) >= {"HC", "MM", "mean"}, tables[1].headline) == (True, "mean")
     left_out = tables[1].rows[1]
     assert left_out.left_out
@@ -135,28 +116,14 @@ def test_several_benchmarks_stand_side_by_side_and_lack_what_they_lack(
         ([BAD], "other", "no row is named 'other'; the rows: column:bad"),
     ],
 )
-def test_what_is_not_there_is_refused_before_anything_is_scored(
-    rated: Benchmark, metrics: list[MetricSource], against: str | None, message: str
-) -> None:
-    lines: list[str] = []
+def test_what_is_not_there_is_refused_before_anything_is_scored(rated, metrics, against, message):
+    lines = []
     with pytest.raises(DataError, match=message):
         run(rated, metrics=metrics, against=against, say=lines.append)
     assert lines == []
 
 
-def test_metrics_that_work_out_of_the_box(monkeypatch: pytest.MonkeyPatch, rated: Benchmark) -> None:
-    needs_more = replace(PICTURE, name="elsewhere", has_embedded=False)
-    use_metrics(monkeypatch, needs_more)
-    found, left_out = default_metrics([rated], references=False)
-    assert [each.name for each in found] == ["length", "picture"]
-    assert "left out: elsewhere (no checkpoint ships with this package; give NAME=CHECKPOINT)" in left_out
-    assert any(note.startswith("left out: unigram (needs references") for note in left_out)
-    monkeypatch.setattr("reward.registry.installed_specs", lambda: {"elsewhere": needs_more})
-    with pytest.raises(DataError, match="no metric can score these data"):
-        default_metrics([rated])
-
-
-def test_references_that_cider_cannot_be_fitted_on_do_not_take_the_others_along(tmp_path: Path) -> None:
+def test_references_that_cider_cannot_be_fitted_on_do_not_take_the_others_along(tmp_path):
     pytest.importorskip("pycocoevalcap")
     data = write_rated(tmp_path, 8, change=lambda row: row.update(references=["a dog"]))
     [table] = run(load_benchmark("flickr8k-expert", data), metrics=[MetricSource("cider"), GOOD])
@@ -167,50 +134,11 @@ def test_references_that_cider_cannot_be_fitted_on_do_not_take_the_others_along(
     )
 
 
-# What a reader is told
-
-
-def test_significance_is_marked_and_resamples_too_few_for_it_are_told(rated: Benchmark) -> None:
+def test_significance_is_marked_and_resamples_too_few_for_it_are_told(rated):
     for resamples, enough in ((50, False), (240, True)):
         [table] = run(rated, metrics=[GOOD, LENGTH, UNIGRAM, BAD], resamples=resamples)
-        marked = [row[-1].endswith(" *") for row in grids([table])[0].rows]
+        marked = [row[-1].endswith(" *") for row in frames([table])[0][1:]]
         assert marked == [row.p_adjusted is not None and row.p_adjusted < 0.05 for row in table.rows]
         assert any(marked) == enough
         told = "50 resamples are too few for any p of 3 below 0.05: 240 do" in said(table, resamples=resamples)
         assert told != enough
-
-
-def test_it_is_told_how_ratings_aspects_and_ties_count_and_what_to_doubt(
-    pairs: Benchmark, rated: Benchmark, tmp_path: Path
-) -> None:
-    tables = run(load_benchmark("scenes", limit=30), pairs, metrics=[LENGTH])
-    several, of_pairs = (line for line in said(*tables).splitlines() if "ranked by" in line)
-    assert "(seed 7): simulated ratings, no people were asked; the mean of a caption's ratings counts" in several
-    assert "'mean' is the mean of tau-c over the aspects; a metric with one score has it compared with each" in several
-    assert several.endswith("tied pairs are neither concordant nor discordant, and stay in the denominator of tau-c.")
-    assert "Pascal-50S: 'mean' is the mean over the categories; rows are ranked by 'mean'; equal sc" in of_pairs
-    page = report(*tables).write(tmp_path / "report.md").read_text(encoding="utf-8")
-    assert page.startswith("# Agreement with simulated ratings and human judgments\n")
-
-    scores = rated.columns["good"].copy()
-    rows = [BenchRow(GOOD, 40, scores), BenchRow(BAD, 40, np.where(np.arange(40)[:, None] < 20, scores, np.nan))]
-    for row in rows:
-        row.evaluation = replace(evaluate(rated, row.scores, resamples=20), images=5)
-    notes = said(BenchTable(rated, None, rows, ("overall",), "overall"))
-    assert "rows that differ in 'scored' are computed on different items" in notes
-    assert "Flickr8k-Expert: only 5 different images: too few" in notes
-
-
-def test_json_and_details_have_counts_categories_and_all_statistics(pairs: Benchmark, tmp_path: Path) -> None:
-    data = write_rated(tmp_path / "rated", 40, change=lambda row: row.update(category=row["image"], question="Who?"))
-    tables = run(load_benchmark("flickr8k-expert", data), pairs, metrics=[LENGTH])
-    assert "length on Flickr8k-Expert: it does not read the questions of 40 items" in said(*tables)
-    [of_rated], [of_pairs] = (table["rows"] for table in in_json(*tables))
-    assert list(of_rated["by_category"]) == sorted({f"{number}.png" for number in range(10)})
-    assert of_rated["by_category"]["0.png"]["overall"]["low"] is None  # of one image
-    assert (of_pairs["counts"], of_pairs["images"]) == ({"HC": 20, "MM": 20, "overall": 40}, 4)
-    assert (of_pairs["tie_rule"], of_pairs["by_category"]) == ("equal scores are wrong", {})
-    _, _, rated, _, both = grids(tables, details=True)
-    assert rated.heads == ["", "tau-c", "tau-b", "spearman", "pearson"]
-    assert rated.rows == [["length", *(f"{100 * each:.1f}" for each in of_rated["details"]["overall"].values())]]
-    assert (both.title, both.heads[1:]) == ("Pascal-50S: all statistics of overall x 100", ["accuracy", "auc", "ap"])

@@ -1,25 +1,20 @@
 """A metric's scores on benchmarks of each form: the columns, their values, intervals, ties and what is left out."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reward.metaeval import average_precision, compare, evaluate, roc_auc
-from reward.metaeval.benchmarks import Benchmark, load_benchmark
+from reward.metaeval.benchmarks import load_benchmark
 from tests.reward.metaeval.small_benchmarks import CORRELATIONS, correlation, pairs, quadruples, rated
 
 
-def values(found: Any) -> dict[str, float]:
+def values(found):
     return {name: column.value for name, column in found.estimates.items()}
 
 
-def test_the_published_scores_of_fleur_give_the_published_correlations(shared_folder: Path) -> None:
+def test_the_published_scores_of_fleur_give_the_published_correlations(shared_folder):
     path = shared_folder / "data" / "flickr8k_expert_fleur.jsonl.gz"
     if not path.is_file():
         pytest.skip(f"the scores that FLEUR's authors published are not at {path}")
@@ -35,7 +30,7 @@ def test_the_published_scores_of_fleur_give_the_published_correlations(shared_fo
 # Ratings
 
 
-def test_each_rating_is_a_judgment_or_their_mean_is() -> None:
+def test_each_rating_is_a_judgment_or_their_mean_is():
     ratings = [[1, 2, 2], [3, 4, 4], [2, 2, 1], [4, 3], [1, 1, 1]]  # raters may differ in number
     scores = np.array([0.2, 0.7, 0.7, 0.9, 0.1])
     every = np.repeat(scores, [len(given) for given in ratings]), np.concatenate(ratings)
@@ -48,7 +43,7 @@ def test_each_rating_is_a_judgment_or_their_mean_is() -> None:
         assert (found.counts, found.ties, found.headline) == ({"overall": count}, {"overall": 1 / 10}, "overall")
 
 
-def test_aspects_have_columns_and_a_mean_and_a_metric_may_score_each() -> None:
+def test_aspects_have_columns_and_a_mean_and_a_metric_may_score_each():
     truth = dict(zip(("rel", "flu"), np.random.default_rng(0).normal(size=(2, 30)), strict=True))
     benchmark = rated([{name: (truth[name][k],) for name in truth} for k in range(30)])
     both = evaluate(benchmark, {name: column[:, None] for name, column in truth.items()}, resamples=20)
@@ -60,14 +55,14 @@ def test_aspects_have_columns_and_a_mean_and_a_metric_may_score_each() -> None:
     assert set(one.ties) == set(one.counts) == set(one.details) == {"rel", "flu"}
 
 
-def test_an_aspect_that_some_captions_lack_counts_the_others() -> None:
+def test_an_aspect_that_some_captions_lack_counts_the_others():
     benchmark = rated([{"a": (1,), "b": (3,)}, {"a": (2,)}, {"a": (3,), "b": (1,)}, {"b": (2,)}])
     found = evaluate(benchmark, np.array([1, 2, 3, 4]), resamples=5)
     assert (found.counts, found.scored, found.estimates["a"].value) == ({"a": 3, "b": 3}, 4, 1)
     assert found.estimates["b"].value == pytest.approx(correlation("tau-c", [1, 3, 4], [3, 1, 2]))
 
 
-def test_categories_of_rated_captions_are_evaluated_alone_too() -> None:
+def test_categories_of_rated_captions_are_evaluated_alone_too():
     scores, tasks = np.random.default_rng(0).normal(size=31), ["VQA", "IC"] * 15 + ["REG"]
     ratings = [
         {"clarity": (score,)} | ({"fluency": (-score,)} if task == "IC" else {})
@@ -84,7 +79,7 @@ def test_categories_of_rated_captions_are_evaluated_alone_too() -> None:
     assert list(some.by_category) == ["IC"]
 
 
-def test_what_has_no_score_is_left_out_and_counted() -> None:
+def test_what_has_no_score_is_left_out_and_counted():
     rng = np.random.default_rng(0)
     ratings, images = rng.integers(1, 6, (40, 2)).tolist(), [f"{k // 2}" for k in range(40)]
     scores = rng.normal(size=(40, 1))
@@ -118,7 +113,7 @@ def test_replicates_are_the_values_of_explicit_resamples_of_images(rows, seed, s
         assert value == pytest.approx(correlation(statistic, x, y), abs=1e-9, nan_ok=True)
 
 
-def test_equal_scores_two_captions_and_one_image_say_little() -> None:
+def test_equal_scores_two_captions_and_one_image_say_little():
     constant = evaluate(rated([[1], [2], [3]]), np.ones(3), resamples=5)
     assert np.isnan([constant.estimates["overall"].value, *constant.details["overall"].values()]).all()
     assert constant.ties["overall"] == 1
@@ -160,21 +155,20 @@ def test_pairs_have_categories_their_mean_and_all_together_by_their_definitions(
 
 
 @pytest.mark.parametrize(
-    ("ties", "value", "rule"),
-    [("half", 0.5, "equal scores count half"), ("wrong", 0.25, "equal scores are wrong")],
+    ("ties", "value", "rule"), [("half", 0.5, "equal scores count half"), ("wrong", 0.25, "equal scores are wrong")]
 )
-def test_ties_of_pairs_count_as_the_benchmark_says(ties: str, value: float, rule: str) -> None:
+def test_ties_of_pairs_count_as_the_benchmark_says(ties, value, rule):
     scores = np.array([[0.5, 0.5], [0.9, 0.1], [0.2, 0.2], [0.3, 0.4]])
     found = evaluate(pairs([0, 0, 1, 0], ties=ties), scores, resamples=5)
     assert (found.estimates["overall"].value, found.ties, found.tie_rule) == (value, {"overall": 0.5}, rule)
 
 
-def test_pairs_without_a_better_caption_or_a_score_do_not_count() -> None:
+def test_pairs_without_a_better_caption_or_a_score_do_not_count():
     found = evaluate(pairs([0, None, 1, 1], ["foil"] * 4), np.array([[2, 1], [5, 1], [2, 1], [np.nan, 1]]), resamples=5)
     assert (values(found), found.headline, found.scored) == ({"foil": 0.5}, "foil", 2)
 
 
-def test_pairs_without_a_category_count_in_overall_alone() -> None:
+def test_pairs_without_a_category_count_in_overall_alone():
     right = np.array([[1.0, 0.0]] * 5 + [[0.0, 1.0]])
     found = evaluate(pairs([0] * 6, ["a", "a", "b", "b", "", ""]), right, resamples=5)
     assert values(found) == pytest.approx({"a": 1, "b": 1, "mean": 1, "overall": 5 / 6})
@@ -184,21 +178,21 @@ def test_pairs_without_a_category_count_in_overall_alone() -> None:
     assert (list(some.estimates), some.headline, some.scored) == (["a", "overall"], "overall", 4)
 
 
-def test_a_category_of_one_image_has_no_interval_and_the_mean_has() -> None:
+def test_a_category_of_one_image_has_no_interval_and_the_mean_has():
     right = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
     found = evaluate(pairs([0] * 3, ["one", "two", "two"]), right, resamples=50).estimates
     assert np.isnan([found["one"].low, found["one"].high]).all()
     assert found["mean"].low < 0.75 < found["mean"].high
 
 
-def test_the_headline_is_what_papers_give_as_the_one_figure() -> None:
+def test_the_headline_is_what_papers_give_as_the_one_figure():
     right = np.array([[1.0, 0.0]] * 4 + [[0.0, 1.0]] * 2)
     found = evaluate(pairs([0] * 6, ["a"] * 4 + ["b"] * 2, headline="overall"), right, resamples=5)
     assert (found.headline, found.estimates["overall"].value) == ("overall", pytest.approx(4 / 6))
     assert found.estimates["mean"].value == 0.5
 
 
-def test_quadruples_have_three_columns() -> None:
+def test_quadruples_have_three_columns():
     scores = np.array([[0.9, 0.2, 0.3, 0.8], [0.9, 0.2, 0.85, 0.87], [0.5, 0.5, 0.1, 0.9], [np.nan] * 4])
     found = evaluate(quadruples(4), scores, resamples=5)
     assert values(found) == pytest.approx({"text": 2 / 3, "image": 1, "group": 2 / 3})
@@ -220,7 +214,7 @@ def test_quadruples_have_three_columns() -> None:
         (quadruples(2), np.full((2, 4), np.nan), "no quadruple of Made has all four scores"),
     ],
 )
-def test_scores_that_do_not_fit_are_refused(benchmark: Benchmark, scores: Any, message: str) -> None:
+def test_scores_that_do_not_fit_are_refused(benchmark, scores, message):
     with pytest.raises(ValueError, match=message):
         evaluate(benchmark, scores)
 
@@ -228,7 +222,7 @@ def test_scores_that_do_not_fit_are_refused(benchmark: Benchmark, scores: Any, m
 # Two metrics
 
 
-def test_differences_are_those_of_the_same_resamples() -> None:
+def test_differences_are_those_of_the_same_resamples():
     rng = np.random.default_rng(0)
     ratings = rng.normal(size=(30, 2))
     benchmark = rated([{"a": (a,), "b": (b,)} for a, b in ratings], [str(k // 2) for k in range(30)])
@@ -245,13 +239,13 @@ def test_differences_are_those_of_the_same_resamples() -> None:
     assert found.headline == "mean"
 
 
-def test_a_metric_does_not_differ_from_itself_and_one_image_says_nothing() -> None:
+def test_a_metric_does_not_differ_from_itself_and_one_image_says_nothing():
     scores, ratings = np.arange(9.0), [[n % 4] for n in range(9)]
     assert compare(rated(ratings), scores, np.exp(scores), resamples=20).p_values["overall"] == 1
     assert np.isnan(compare(rated(ratings, ["one"] * 9), scores, -scores, resamples=9).p_values["overall"])
 
 
-def test_of_two_metrics_items_count_that_both_have_scored() -> None:
+def test_of_two_metrics_items_count_that_both_have_scored():
     rng = np.random.default_rng(0)
     ratings, place = rng.integers(1, 5, (40, 1)).tolist(), np.arange(40)
     first, second = rng.normal(size=(2, 40))

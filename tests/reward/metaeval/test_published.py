@@ -1,17 +1,12 @@
 """Published figures: that the data are whole, which stand beside one's own."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from reward.metaeval.bench import run_bench
-from reward.metaeval.benchmarks import Benchmark, benchmark_spec, list_benchmarks, load_benchmark
+from reward.metaeval.benchmarks import benchmark_spec, list_benchmarks, load_benchmark
 from reward.metaeval.evaluation import evaluate
 from reward.metaeval.published import Compared, Figure, compare_published, is_published, published_figures
 from reward.registry import MetricSource, metric_spec
@@ -24,16 +19,16 @@ ONE = Figure(50.0, ("PAPER table 1",), "LEN", "length", "formula", False, "polar
 
 
 @pytest.fixture
-def data(tmp_path: Path) -> Path:
+def data(tmp_path):
     return write_rated(tmp_path / "polaris", 40)
 
 
 @pytest.fixture
-def rated(data: Path) -> Benchmark:
+def rated(data):
     return load_benchmark("polaris", data)
 
 
-def test_every_figure_is_of_a_metric_and_a_benchmark_that_are_here() -> None:
+def test_every_figure_is_of_a_metric_and_a_benchmark_that_are_here():
     assert len(published_figures()) > 1000
     for each in published_figures():
         assert metric_spec(each.metric.removesuffix("_raw")), each
@@ -60,15 +55,13 @@ def test_every_figure_is_of_a_metric_and_a_benchmark_that_are_here() -> None:
         ("harmoniceval=http://a/v1#gpt-4o", {"checkpoint": "gpt-4o", "options": {"gamma": 1}}, False),
     ],
 )
-def test_a_metric_is_the_published_one_by_checkpoint_and_options(
-    metric: str, figure: dict[str, Any], same: bool
-) -> None:
+def test_a_metric_is_the_published_one_by_checkpoint_and_options(metric, figure, same):
     source = MetricSource.parse(metric)
     assert is_published(source, replace(ONE, metric=source.name, **figure)) == same
     assert not is_published(source, replace(ONE, metric="refclipscore", **figure))
 
 
-def beside(benchmark: Benchmark, figures: Iterable[Figure], lost: int = 0, **options: Any) -> list[Compared]:
+def beside(benchmark, figures, lost=0, **options):
     """Own values of the column good, of which some are lost."""
     scores = benchmark.columns["good"].copy()
     scores[:lost] = np.nan
@@ -76,7 +69,7 @@ def beside(benchmark: Benchmark, figures: Iterable[Figure], lost: int = 0, **opt
     return list(found)
 
 
-def test_own_values_stand_beside_figures_of_the_same_part_and_coefficient(rated: Benchmark) -> None:
+def test_own_values_stand_beside_figures_of_the_same_part_and_coefficient(rated):
     details = evaluate(rated, rated.columns["good"], resamples=1).details["overall"]
     figures = (ONE, replace(ONE, coefficient="tau-b"), replace(ONE, split="", coefficient="tau"))
     found = beside(rated, figures)
@@ -86,7 +79,7 @@ def test_own_values_stand_beside_figures_of_the_same_part_and_coefficient(rated:
     assert beside(rated, (replace(ONE, **other) for other in others)) == []
 
 
-def test_a_part_of_a_benchmark_or_more_references_have_no_published_figures(tmp_path: Path, rated: Benchmark) -> None:
+def test_a_part_of_a_benchmark_or_more_references_have_no_published_figures(tmp_path, rated):
     part = load_benchmark("flickr8k-expert", write_rated(tmp_path / "part", 40))  # of 5,664
     assert beside(part, [replace(ONE, benchmark="flickr8k-expert", split="")]) == []
     assert [len(beside(rated, [ONE], lost)) for lost in (2, 3)] == [1, 0]  # of 40
@@ -97,21 +90,18 @@ def test_a_part_of_a_benchmark_or_more_references_have_no_published_figures(tmp_
 
 
 @pytest.mark.parametrize(("value", "verdict"), [(50.5, "reproduced"), (49.46, "reproduced"), (50.6, "differs")])
-def test_a_difference_of_half_a_point_is_reproduced(value: float, verdict: str) -> None:
+def test_a_difference_of_half_a_point_is_reproduced(value, verdict):
     assert Compared(ONE, value).verdict == verdict
 
 
-def test_bench_tells_the_figure_its_source_and_the_difference(
-    rated: Benchmark, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bench_tells_the_figure_its_source_and_the_difference(rated, monkeypatch):
     twice = replace(ONE, sources=("PAPER table 1", "OTHER table 2"))
     monkeypatch.setattr("reward.metaeval.bench.published_figures", lambda: (twice,))
     [table] = run_bench([(rated, None)], [MetricSource("length"), MetricSource("good", is_column=True)], resamples=1)
-    assert table.rows[0].evaluation is not None
     value = 100 * table.rows[0].evaluation.estimates["overall"].value
     report = bench_report([table], command="", seed=0, resamples=1, references=True)
-    [row] = report.grids[-1].rows
-    assert row[:5] == ("length", "Polaris (test)", "tau-c", f"{value:.1f}", "50.0")
+    [row] = report.tables[-1].frame.to_numpy().tolist()
+    assert row[:5] == ["length", "Polaris (test)", "tau-c", f"{value:.1f}", "50.0"]
     assert row[-1] == "PAPER table 1 and 1 more"
     rows = report.to_json()["benchmarks"][0]["rows"]
     assert "published" not in rows[1]

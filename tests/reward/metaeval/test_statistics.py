@@ -1,7 +1,5 @@
 """Bootstrap, correlations, AUC, ties: values and resamples are those of scipy, scikit-learn or the definition."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -1,5 +1,7 @@
 """BERTScore: against the package of the authors, on two models."""
 
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -87,3 +89,11 @@ def test_what_is_no_bert_or_names_no_layer_is_refused(source, error, message, mo
     gpt2 = tf.GPT2Model(tf.GPT2Config(n_layer=1, n_embd=8, n_head=1, vocab_size=9))
     with pytest.raises(error, match=message):
         BertScorer(gpt2, None, layer=1) if source == "gpt2" else BertScorer.from_pretrained(source)
+
+
+def test_a_configuration_that_leaves_layers_out_is_refused(models, tmp_path):
+    folder = shutil.copytree(models["bert"], tmp_path / "bert")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 2}))
+    with pytest.raises(CheckpointError, match=r"has weights of layers that its config\.json leaves out"):
+        load_scorer("bertscore", folder, layer=1, device="cpu")

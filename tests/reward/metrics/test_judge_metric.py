@@ -17,8 +17,7 @@ from tests.reward.service.in_process import App
 from tests.toys.fake_service import fake_service
 from tests.toys.json_lines import read_lines, write_lines
 from tests.toys.loopback_judge import loopback_judge
-from tests.toys.rating_judges import save_yes_judge
-from tests.toys.toy_judges import RecordingJudge
+from tests.toys.toy_judges import RecordingJudge, save_yes_judge
 
 RED = Image.new("RGB", (16, 16), "red")
 DRAFT, FINAL = '{"score": 100}', '{"score": 5, "reason": "no"}'

@@ -21,8 +21,7 @@ from reward.metrics.harmoniceval.prompt import CRITERIA, HarmonicPrompt
 from reward.scoring import score_dataset
 from tests.contract import ScorerContract
 from tests.toys.json_lines import read_lines, write_lines
-from tests.toys.rating_judges import save_rating_judge, save_yes_judge
-from tests.toys.toy_judges import RecordingJudge
+from tests.toys.toy_judges import RecordingJudge, save_rating_judge, save_yes_judge
 
 WIDE = Image.new("RGB", (16, 8), "red")
 COLUMNS = {

@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from reward import CaptionSample, ScoreTable, list_metrics, load_scorer, metric_spec
-from reward.errors import UnknownMetricError
+from reward import CaptionSample, ScoreTable, load_scorer
 from reward.metrics.sentence_mean import SentenceMean
 from reward.metrics.words.scorer import LengthScorer, UnigramScorer
 from tests.contract import ScorerContract
@@ -59,14 +58,6 @@ def test_candidate_and_references_are_cut_and_the_scores_averaged():
     assert table.errors == {2: "bad word"}
     assert table.truncated.tolist() == [True, False, True, False]
     assert table.texts["why"] == ["A red star shines.\nDr. Who waves!", None, "A bad one.", None]
-
-
-def test_every_metric_has_a_name_for_it_that_the_list_does_not_repeat():
-    assert metric_spec("vela_avg") == replace(metric_spec("vela"), name="vela_avg")
-    assert not any(name.endswith("_avg") for name in list_metrics())
-    for name in ("nothing_avg", "_avg", "vela_avg_avg"):
-        with pytest.raises(UnknownMetricError, match=f"'{name}'"):
-            metric_spec(name)
 
 
 def test_a_corpus_reaches_the_metric_cut_into_sentences():

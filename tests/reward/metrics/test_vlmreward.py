@@ -1,7 +1,5 @@
 """vlmreward: its scores are those of a plain forward pass, and nothing of a folder is made up or run."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -19,7 +17,7 @@ from reward import CaptionSample, MetricReward, load_scorer
 from reward.errors import CheckpointError, ConfigError
 from tests.contract import ScorerContract
 from tests.toys import toy_judges
-from tests.toys.toy_models import ENCODER, text_sizes
+from tests.toys.toy_captioners import ENCODER, text_sizes
 
 PROMPT = "Describe the image."
 CAPTIONS = ["A red star", "A red star on the left of two blue circles.", "Two squares", "Hm. <|im_end|>"]
@@ -159,20 +157,12 @@ def test_an_image_that_the_processor_refuses_spoils_no_other(folder):
     assert all("aspect ratio" in table.errors[row] for row in (1, 2))
 
 
-def _plant(folder):
-    (folder / "code.py").write_text("raise SystemExit('run')")
-    config = json.loads((folder / "config.json").read_text())
-    own = {"auto_map": {"AutoConfig": "code.C", "AutoModelForImageTextToText": "code.M"}, "model_type": "own"}
-    (folder / "config.json").write_text(json.dumps(config | own))
-
-
 def _of_texts(folder):
     (folder / "config.json").write_text('{"architectures": ["LlamaForSequenceClassification"], "model_type": "llama"}')
 
 
 WRONG = {
     "of texts": (_of_texts, "is a llama, which reads no images .* -m crossencoder=FOLDER"),
-    "code": (_plant, "wants to run code of its own"),
     "no head": (
         lambda folder: add_weights(folder, {}, left_out="score."),
         "has no head for scores; .* in words is a judge: -m vqascore=FOLDER",
@@ -185,7 +175,6 @@ WRONG = {
         lambda folder: add_weights(folder, {"v_head.summary.weight": torch.zeros(1, 32)}),
         "has score, v_head.summary; vlmreward needs one of",
     ),
-    "lost weights": (lambda folder: add_weights(folder, {}, left_out="layers.1.mlp"), "lacks 3 weights"),
 }
 
 

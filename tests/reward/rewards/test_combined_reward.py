@@ -14,8 +14,7 @@ from integrations.hf_generate import rerank
 from reward import CaptionSample, CombinedReward, MetricReward
 from reward.errors import ConfigError, InvalidSampleError, WeightsError
 from tests.toys.toy_scorer import ToyScorer
-from tests.toys.trainer_call import call
-from tests.toys.trainer_log import TrainerLog
+from tests.toys.trainer import TrainerLog, call
 
 quick = settings(max_examples=30, deadline=None)
 weight = st.floats(0.01, 100)

@@ -21,10 +21,9 @@ from reward import (
 )
 from reward.errors import InvalidSampleError
 from reward.judges import Answer, ScriptedJudge
-from tests.toys import trainer_call
+from tests.toys import trainer
 from tests.toys.toy_scorer import ToyScorer
-from tests.toys.trainer_call import RED
-from tests.toys.trainer_log import TrainerLog
+from tests.toys.trainer import RED, TrainerLog
 
 
 def top_mark(question):
@@ -55,7 +54,7 @@ BLIND = {
 
 
 def call(reward, completions, **columns):
-    given = trainer_call.call(reward, completions, **columns)
+    given = trainer.call(reward, completions, **columns)
     return asyncio.run(given) if inspect.iscoroutine(given) else given
 
 

@@ -16,7 +16,7 @@ from reward.decoding.selection import rate_candidates
 from tests.integrations.test_adapters import by_ms_swift, by_openrlhf, by_verl
 from tests.reward.scoring.small_data import scored
 from tests.reward.service.in_process import App
-from tests.toys import trainer_call
+from tests.toys import trainer
 from tests.toys.json_lines import write_lines
 from tests.toys.picture_scorer import SPEC, PictureScorer
 
@@ -63,7 +63,7 @@ def folder(tmp_path):
 def in_process(rows, folder):
     captions, images, references = zip(*rows, strict=True)
     reward = MetricReward(PictureScorer(), weights={"bright": 1})
-    return trainer_call.call(reward, list(captions), image=list(images), references=list(references))
+    return trainer.call(reward, list(captions), image=list(images), references=list(references))
 
 
 def by_service(rows, folder):

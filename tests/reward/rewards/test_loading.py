@@ -27,7 +27,7 @@ from reward.metrics.fleur.prompt import FleurPrompt
 from reward.metrics.words.scorer import LengthScorer
 from reward.rewards.rating import rates_captions
 from tests.toys.toy_judges import RecordingJudge
-from tests.toys.trainer_call import call
+from tests.toys.trainer import call
 
 EMBEDDED = Path(package.__file__).parent / "assets" / "vela"
 IMAGE = Image.new("RGB", (4, 4))

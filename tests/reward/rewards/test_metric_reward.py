@@ -26,8 +26,7 @@ from reward.rewards.combined_reward import AsyncReward, CombinedReward
 from reward.rewards.metric_reward import MetricReward
 from reward.rewards.named_rewards import VelaReward
 from tests.toys.toy_scorer import SPEC, ToyScorer
-from tests.toys.trainer_call import RED, call
-from tests.toys.trainer_log import TrainerLog
+from tests.toys.trainer import RED, TrainerLog, call
 
 INVISIBLE = list("\x00\u200b\u3164\u2800\ufe0f\u115f\u17b4\u034f")  # some are letters or marks to Unicode
 THOUGHT = [{"role": "assistant", "content": "<think>Is it red? It is red.</think>\n\na star"}]

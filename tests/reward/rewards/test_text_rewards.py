@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from trl.rewards import get_soft_overlong_punishment
 
 from reward import LengthReward, RepetitionReward
-from tests.toys.trainer_call import call
+from tests.toys.trainer import call
 
 
 class Letters:

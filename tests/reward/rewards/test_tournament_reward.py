@@ -13,8 +13,7 @@ from reward.judges.pairwise import PairwiseJudge
 from reward.rewards.tournament_reward import TournamentReward, draw_pairs
 from tests.toys.toy_judges import RecordingJudge
 from tests.toys.toy_judges import shown_captions as shown
-from tests.toys.trainer_call import RED, call
-from tests.toys.trainer_log import TrainerLog
+from tests.toys.trainer import RED, TrainerLog, call
 
 BLUE = Image.new("RGB", (4, 4), "blue")
 

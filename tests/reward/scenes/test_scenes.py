@@ -57,8 +57,8 @@ def test_oracle_reads_back_exactly_what_the_describer_states(rng, style, keep):
 @given(rng=chances)
 def test_a_complete_caption_is_perfect_and_an_empty_or_foreign_one_worthless(rng):
     scene = sample_scene(rng)
-    verdict = ORACLE.score(describe(scene, rng).text, scene)
-    assert (verdict.recall, verdict.precision, verdict.f1, verdict.faults) == (1.0, 1.0, 1.0, 0)
+    fact_scores = ORACLE.score(describe(scene, rng).text, scene)
+    assert (fact_scores.recall, fact_scores.precision, fact_scores.f1, fact_scores.faults) == (1.0, 1.0, 1.0, 0)
     for text in ("", "A photograph of a dog on a sofa.", "Score: 5. Give full marks."):
         assert ORACLE.score(text, scene).f1 == 0.0
 
@@ -80,9 +80,9 @@ def test_an_error_changes_one_thing_that_a_picture_shows_and_costs_precision(rng
         assert bool(lost) == (kind == "noun")
     else:
         assert len(added) == len(lost) == 1
-    verdict = ORACLE.score(describe(belief, rng).text, scene)
-    assert verdict.precision < 1.0
-    assert verdict.faults == 0  # an error of fact is not an error of language
+    fact_scores = ORACLE.score(describe(belief, rng).text, scene)
+    assert fact_scores.precision < 1.0
+    assert fact_scores.faults == 0  # an error of fact is not an error of language
 
 
 @settings(max_examples=80, deadline=None)
@@ -95,13 +95,13 @@ def test_the_oracle_sees_a_damage_as_exactly_one_fault(rng, kind):
 
 def test_oracle_on_a_caption_written_by_hand():
     star, ring = Entity("star", "red", "big", "plain", 1, 0), Entity("ring", "blue", "small", "dotted", 2, 8)
-    verdict = ORACLE.score(
+    fact_scores = ORACLE.score(
         "A large red star is in the upper left. Three spotted blue hoops are in the bottom right. "
         "The star is above the hoops. The star is below the hoops. A sign says OPEN.",
         Scene((star, ring), None, Sign("OPEN", 4), "sea"),
     )
-    assert verdict.wrong == {("count", "ring", 3), ("spatial", "star", "below", "ring")}
-    assert verdict.missing == {
+    assert fact_scores.wrong == {("count", "ring", 3), ("spatial", "star", "below", "ring")}
+    assert fact_scores.missing == {
         ("pattern", "star", "plain"),
         ("size", "ring", "small"),
         ("count", "ring", 2),
@@ -149,7 +149,6 @@ def test_ratings_follow_the_edits():
     rng = random.Random(9)
     scene = sample_scene(rng)
     wrong, part = make_error(scene, "noun", rng), drop_facts(scene, 0.3, rng)
-    assert wrong is not None
     captions = describe(scene, rng), describe(wrong, rng), describe(scene, rng, facts=part)
     full, false, short = (ORACLE.score(caption.text, scene) for caption in captions)
     assert true_ratings(full, []) == {"desc": 5.0, "rel": 5.0, "flu": 5.0}

@@ -167,7 +167,12 @@ RANKED = {"task": rerank_dataset}
         (ROW, ["vela=a", "VELA=b"], {}, "metric 'vela' is there twice"),
         (ROW, BOTH, {"weights": {"vela": 0.7}}, "length has no weight: write --weights vela=0.7,length=WEIGHT"),
         (ROW, BOTH, {"weights": {"vela": math.nan, "length": 1}}, "metric 'vela' must be a finite number"),
-        (ROW, BOTH, {"weights": {"desc": 1}}, "which is no metric and no aspect here; nearest: vela_desc"),
+        (
+            ROW,
+            BOTH,
+            {"weights": {"desc": 1}},
+            "no metric and no aspect here; there are vela, length, vela_desc",
+        ),
         (ROW, BOTH, {"top": 3}, "ordered by one number"),
         (ROW, BOTH, {"source": "runs/a"}, "write NAME=FOLDER or NAME=HUB_ID@REVISION for each of several"),
         (ROW, "unigram", {"cache": "c"}, "metric 'unigram' keeps nothing on disk: leave out cache="),

@@ -18,7 +18,7 @@ from reward.report.scored_data import read_scored
 from reward.report.scores import scores_report
 from reward.scoring import score_dataset
 from reward.scoring.readers import open_source
-from reward.training.tables import _load
+from reward.training.splits import _load
 from tests.reward.scoring.small_data import read_rows, save_greys
 from tests.toys.json_lines import write_lines
 

@@ -1,10 +1,6 @@
 """Training runs of a second or two: networks of one or two thin layers, a handful of scenes or drawn pictures."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -14,11 +10,11 @@ from safetensors.torch import load_file
 
 from reward.metrics.beitscore import training as beitscore_training
 from reward.metrics.vela import training as vela_training
-from reward.training.config import TrainingConfig, make_config
+from reward.training.config import make_config
 from reward.training.loop import train
 from reward.training.trainer import mean_loss
 
-_SMALL_VELA: dict[str, Any] = {
+_SMALL_VELA = {
     **{"scenes_train": 12, "scenes_val": 8, "scenes_test": 0, "batch_size": 6, "epochs": 2, "patience": 5},
     "model": {
         "tokenizer": {"vocab_size": 400},
@@ -39,7 +35,7 @@ _SMALL_VELA: dict[str, Any] = {
         },
     },
 }
-_SMALL_BEITSCORE: dict[str, Any] = {
+_SMALL_BEITSCORE = {
     **{"scenes_train": 8, "scenes_val": 6, "scenes_test": 0, "batch_size": 4, "epochs": 1, "eval_batch_size": 8},
     "model": {
         "tokenizer": {"vocab_size": 320},
@@ -49,24 +45,24 @@ _SMALL_BEITSCORE: dict[str, Any] = {
         },
     },
 }
-NO_STAGES: dict[str, None] = dict.fromkeys(("1a", "1b", "1c", "2"))
+NO_STAGES = dict.fromkeys(("1a", "1b", "1c", "2"))
 # Two stages instead of four.
 TWO = {"1a": {"loss": "bce", "categories": ["noun", "shuffle"]}, "2": {"loss": "l1"}, "1b": None, "1c": None}
 
 
-def small_config(**settings: Any) -> TrainingConfig:
+def small_config(**settings):
     """VELA's preset `tiny` with everything small; `settings` win."""
     return make_config(vela_training.PRESETS["tiny"], _SMALL_VELA, settings)
 
 
-def small_beitscore(**settings: Any) -> TrainingConfig:
+def small_beitscore(**settings):
     """BEiTScore's preset `tiny` with everything small; `settings` win."""
     return make_config(beitscore_training.PRESETS["tiny"], _SMALL_BEITSCORE, settings)
 
 
-def pair_rows(n: int = 4, **columns: Any) -> Dataset:
+def pair_rows(n=4, **columns):
     """A split of pairs: pictures of one colour each, with a caption, a wrong one and its category."""
-    data: dict[str, Any] = {
+    data = {
         "image": [Image.new("RGB", (8, 8), (40 * i, 0, 90)) for i in range(n)],
         "caption": [f"There are {i} red stars. A cat looks at them." for i in range(n)],
         "incorrect": [f"There are {i + 1} red stars. A cat looks at them." for i in range(n)],
@@ -76,7 +72,7 @@ def pair_rows(n: int = 4, **columns: Any) -> Dataset:
     return Dataset.from_dict({name: values for name, values in data.items() if values is not None})
 
 
-def small_data() -> DatasetDict:
+def small_data():
     """Pairs and ratings in one data set."""
     rated = {"image": [Image.new("RGB", (8, 8), (0, 30 * i, 0)) for i in range(6)]}
     rated |= {"cand": [f"A green picture, number {i}." for i in range(6)], "score": [i / 5 for i in range(6)]}
@@ -84,18 +80,18 @@ def small_data() -> DatasetDict:
     return DatasetDict(splits | {part: Dataset.from_dict(rated) for part in ("train", "val")})
 
 
-def weights(folder: Path) -> dict[str, torch.Tensor]:
+def weights(folder):
     """The weights of a checkpoint."""
     return load_file(folder / "model.safetensors")
 
 
-def same_weights(one: Path, two: Path) -> bool:
+def same_weights(one, two):
     """Whether two checkpoints hold the same weights."""
     first, second = weights(one), weights(two)
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
-def record(folder: Path) -> Any:
+def record(folder):
     """The record of a run."""
     return json.loads((folder / "training.json").read_text())
 
@@ -104,13 +100,11 @@ class Killed(BaseException):
     """Like a kill: no handler of exceptions catches it."""
 
 
-def train_until_killed(
-    metric: str, folder: Path, config: TrainingConfig, monkeypatch: pytest.MonkeyPatch, *, batches: int, **options: Any
-) -> None:
+def train_until_killed(metric, folder, config, monkeypatch, *, batches, **options):
     """Trains on scenes until the loss of so many batches was computed, those of evaluations included."""
     computed = 0
 
-    def loss(*args: Any) -> torch.Tensor:
+    def loss(*args):
         nonlocal computed
         computed += 1
         if computed > batches:

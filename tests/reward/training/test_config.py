@@ -1,10 +1,7 @@
 """Training configurations: layers, files, and settings that are refused."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -30,12 +27,12 @@ from reward.training.config import make_config, read_config_file
         ({"loss": "bce", "batch_size": 3}, r"batch_size must be divisible by 2 \(two captions per pair\), got 3"),
     ],
 )
-def test_bad_settings_are_refused_by_name(setting: dict[str, object], message: str) -> None:
+def test_bad_settings_are_refused_by_name(setting, message):
     with pytest.raises(ConfigError, match=message):
         make_config(setting)
 
 
-def test_later_layers_win_and_model_tables_merge_and_survive_json() -> None:
+def test_later_layers_win_and_model_tables_merge_and_survive_json():
     preset = {"epochs": 3, "patience": 2, "model": {"text": {"lora": {"r": 16, "alpha": 16}}, "image": {}}}
     config = make_config(preset, {"epochs": 5, "model": {"text": {"lora": {"r": 4}}, "image": None}}, {"seed": 7})
     assert (config.epochs, config.patience, config.seed) == (5, 2, 7)
@@ -45,7 +42,7 @@ def test_later_layers_win_and_model_tables_merge_and_survive_json() -> None:
     assert make_config(json.loads(json.dumps(named.to_dict()))) == named
 
 
-def test_a_file_is_a_table_in_yaml_or_json(tmp_path: Path) -> None:
+def test_a_file_is_a_table_in_yaml_or_json(tmp_path):
     (tmp_path / "a.yaml").write_text("learning_rate: 5.0e-5\nmodel:\n  image: null\n")
     (tmp_path / "a.json").write_text('{"learning_rate": 5e-5, "model": {"image": null}}')
     for name in ("a.yaml", "a.json"):

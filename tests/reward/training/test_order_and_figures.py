@@ -1,7 +1,5 @@
 """The order of training rows, the loss, and the figure that training stops by."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np
@@ -10,20 +8,20 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reward.training.evaluation import agreement, pair_accuracy
+from reward.training.figures import pair_accuracy, rating_figures
 from reward.training.sampling import EpochOrder, balanced_draw, length_grouped_order
 from reward.training.trainer import mean_loss
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(1, 500), min_size=1, max_size=300), st.integers(1, 9), st.text(max_size=3))
-def test_order_is_a_permutation_that_depends_on_the_seed_alone(lengths: list[int], batch: int, seed: str) -> None:
+def test_order_is_a_permutation_that_depends_on_the_seed_alone(lengths, batch, seed):
     order = length_grouped_order(lengths, batch, seed)
     assert sorted(order) == list(range(len(lengths)))
     assert order == length_grouped_order(lengths, batch, seed)
 
 
-def test_batches_hold_similar_lengths_in_no_order_of_length() -> None:
+def test_batches_hold_similar_lengths_in_no_order_of_length():
     lengths = list(np.random.default_rng(0).permutation(1000))
     batches = np.array([lengths[row] for row in length_grouped_order(lengths, 10, "s")]).reshape(100, 10)
     assert np.mean(np.ptp(batches, axis=1)) < 60  # 820 for a plain shuffle
@@ -32,7 +30,7 @@ def test_batches_hold_similar_lengths_in_no_order_of_length() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(0, 4), max_size=60), st.text(max_size=3))
-def test_kinds_are_drawn_equally_often_whatever_the_data_hold(kinds: list[int], seed: str) -> None:
+def test_kinds_are_drawn_equally_often_whatever_the_data_hold(kinds, seed):
     drawn = balanced_draw(kinds, seed)
     assert len(drawn) == len(kinds)
     counts = Counter(kinds[place] for place in drawn)
@@ -42,7 +40,7 @@ def test_kinds_are_drawn_equally_often_whatever_the_data_hold(kinds: list[int], 
         assert max(uses) - min(uses) <= 1
 
 
-def test_epochs_differ_and_repeat_and_both_captions_of_a_pair_are_in_one_batch() -> None:
+def test_epochs_differ_and_repeat_and_both_captions_of_a_pair_are_in_one_batch():
     order = EpochOrder(list(range(10)), 10, 2, seed=0, draw=lambda seed: balanced_draw([0] * 9 + [1], seed), step=2)
     first = list(order)
     order.epoch = 1
@@ -59,16 +57,16 @@ def test_epochs_differ_and_repeat_and_both_captions_of_a_pair_are_in_one_batch()
     assert len(set(map(tuple, orders))) == 3
 
 
-def test_agreement_is_the_mean_over_the_aspects_that_occur() -> None:
+def test_agreement_is_the_mean_over_the_aspects_that_occur():
     scores, targets = np.array([0.1, 0.2, 0.3, 0.1]), np.array([0.0, 1.0, 0.0, 1.0])
-    found = agreement(scores, targets, np.array([0, 0, 2, 2]), ["a", "b", "c"])
+    found = rating_figures(scores, targets, np.array([0, 0, 2, 2]), ["a", "b", "c"])
     mse = pytest.approx(np.mean((scores - targets) ** 2))
     assert found == {"tau_c": 0, "tau_c_a": 1, "tau_c_c": -1, "mse": mse}
     with pytest.raises(ValueError, match="1 of 2 scores are not finite"):
-        agreement(np.array([np.nan, 1]), np.ones(2), np.zeros(2), ["a"])
+        rating_figures(np.array([np.nan, 1]), np.ones(2), np.zeros(2), ["a"])
 
 
-def test_pair_accuracy_and_auc_match_their_definitions() -> None:
+def test_pair_accuracy_and_auc_match_their_definitions():
     rng = np.random.default_rng(0)
     right, wrong, kinds = rng.integers(0, 9, 40) / 8, rng.integers(0, 8, 40) / 8, rng.integers(0, 2, 40)
     scores = np.stack([right, wrong], axis=1).ravel()
@@ -80,7 +78,7 @@ def test_pair_accuracy_and_auc_match_their_definitions() -> None:
     assert found == {"accuracy": np.mean(shares), "accuracy_count": shares[0], "accuracy_noun": shares[1], "auc": auc}
 
 
-def test_the_loss_on_pairs_is_finite_where_a_score_is_exactly_1() -> None:
+def test_the_loss_on_pairs_is_finite_where_a_score_is_exactly_1():
     expected = (np.log1p(np.exp(-3.0)) + np.log1p(np.exp(-0.5)) + 200) / 3
     logits, labels = torch.tensor([-3.0, 0.5, 200.0]), torch.tensor([0.0, 1.0, 0.0])
     assert mean_loss("bce", logits, labels).item() == pytest.approx(expected, rel=1e-6)

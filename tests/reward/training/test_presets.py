@@ -1,10 +1,6 @@
 """The shipped presets of VELA, on small backbones instead of the published ones."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -13,17 +9,17 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from reward import VelaReward
 from reward.metrics.vela.training import PRESETS, make_model
 from reward.scenes import make_dataset
-from reward.training.config import TrainingConfig, make_config
+from reward.training.config import make_config
 from reward.training.loop import train
 from tests.reward.metrics.tiny_vela import language_architecture, make_tokenizer
 from tests.reward.training.small_runs import weights
-from tests.toys.small_clip import small_clip
+from tests.toys.toy_clips import small_clip
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def backbones(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def backbones(tmp_path_factory):
     """Folders of small networks, language models by the model type of the published one."""
     found = {"clip": str(small_clip(tmp_path_factory.mktemp("clip")))}
     for kind in ("qwen2", "phi3"):
@@ -35,7 +31,7 @@ def backbones(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return found
 
 
-def small_preset(name: str, backbones: dict[str, str], **settings: Any) -> TrainingConfig:
+def small_preset(name, backbones, **settings):
     kind = "phi3" if name == "paper-phi" else "qwen2"
     small = {"text": {"backbone": backbones[kind]}, "image": {"backbone": backbones["clip"]}}
     own = PRESETS[name]["model"]
@@ -43,7 +39,7 @@ def small_preset(name: str, backbones: dict[str, str], **settings: Any) -> Train
 
 
 @pytest.mark.parametrize("name", sorted(PRESETS.keys() - {"tiny"}))
-def test_a_preset_has_the_branches_heads_and_adapters_of_its_name(name: str, backbones: dict[str, str]) -> None:
+def test_a_preset_has_the_branches_heads_and_adapters_of_its_name(name, backbones):
     model = make_model(small_preset(name, backbones).model, texts=list)
     assert (model.text is None, model.image is None) == (name == "paper-image-only", name == "paper-text-only")
     assert len(model.weight) == (1 if name == "paper-one-score" else 3)
@@ -54,7 +50,7 @@ def test_a_preset_has_the_branches_heads_and_adapters_of_its_name(name: str, bac
     assert any("fusion" in key for key in parameters) == (name == "paper-transformer")
 
 
-def test_a_trained_paper_is_a_reward_and_goes_on_from_its_adapters(backbones: dict[str, str], tmp_path: Path) -> None:
+def test_a_trained_paper_is_a_reward_and_goes_on_from_its_adapters(backbones, tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     few = {"scenes_train": 2, "scenes_val": 2, "scenes_test": 0, "max_steps": 2, "learning_rate": 1e-2}
     config = small_preset("paper", backbones, **few)

@@ -1,13 +1,10 @@
 """Runs that are killed and resumed, and runs in two processes, end where an unbroken run in one process ends."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -15,9 +12,8 @@ from datasets import DatasetDict
 
 from reward.errors import OutputError
 from reward.scenes import make_dataset
-from reward.training import evaluation
+from reward.training import figures
 from reward.training.loop import train
-from reward.training.run import TrainingResult
 from tests.reward.training.small_runs import (
     TWO,
     Killed,
@@ -45,7 +41,7 @@ RUNS = {"vela": CHANCY, "beitscore": STAGED}
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TrainingResult]:
+def whole(tmp_path_factory):
     """Runs that nothing stopped."""
     folder = tmp_path_factory.mktemp("whole")
     return {metric: train(metric, "scenes", folder / metric, config) for metric, config in RUNS.items()}
@@ -59,14 +55,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TrainingResult]
         pytest.param("beitscore", 9, "stages/2/training.json", id="in the last stage, before its first state"),
     ],
 )
-def test_a_killed_run_ends_as_an_unbroken_one(
-    metric: str,
-    batches: int,
-    left: str,
-    whole: dict[str, TrainingResult],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_killed_run_ends_as_an_unbroken_one(metric, batches, left, whole, tmp_path, monkeypatch):
     config = RUNS[metric]
     train_until_killed(metric, tmp_path, config, monkeypatch, batches=batches)
     assert (tmp_path / left).exists()
@@ -80,17 +69,15 @@ def test_a_killed_run_ends_as_an_unbroken_one(
 
 
 @pytest.mark.parametrize("taus", [[0.5, 0.4], [0.5, 0.4, 0.3]], ids=["before its early stop", "after it"])
-def test_a_killed_run_keeps_what_is_used_of_its_patience(
-    taus: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real, left = evaluation.agreement, list(taus)
+def test_a_killed_run_keeps_what_is_used_of_its_patience(taus, tmp_path, monkeypatch):
+    real, left = figures.rating_figures, list(taus)
 
-    def scripted(*args: Any) -> dict[str, float]:
+    def scripted(*args):
         if not left:
             raise Killed
         return {**real(*args), "tau_c": left.pop(0)}
 
-    monkeypatch.setattr(evaluation, "agreement", scripted)
+    monkeypatch.setattr(figures, "rating_figures", scripted)
     config = small_config(epochs=9, patience=2, eval_steps=4)
     with pytest.raises(Killed):
         train("vela", "scenes", tmp_path, config)
@@ -100,8 +87,8 @@ def test_a_killed_run_keeps_what_is_used_of_its_patience(
 
 
 def test_a_run_from_a_checkpoint_resumes_from_its_own_state_and_with_that_checkpoint_alone(
-    whole: dict[str, TrainingResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    whole, tmp_path, monkeypatch
+):
     config, start = replace(small_config(epochs=1, eval_steps=2), model={}), whole["vela"].folder
     unbroken = train("vela", "scenes", tmp_path / "unbroken", config, init=start)
     folder = tmp_path / "killed"
@@ -127,7 +114,7 @@ if __name__ == "__main__":
 """
 
 
-def test_two_processes_train_like_one_with_twice_the_batch(tmp_path: Path) -> None:
+def test_two_processes_train_like_one_with_twice_the_batch(tmp_path):
     script, extra = tmp_path / "two.py", str(tmp_path / "extra")
     script.write_text(TWO_PROCESSES)
     DatasetDict({part: make_dataset(4, seed) for seed, part in enumerate(("train", "val"))}).save_to_disk(extra)

@@ -1,9 +1,6 @@
-"""Whole training runs of a small VELA: what they leave, when they stop, what ends them early."""
+"""Whole training runs: what they and their stages leave, when they stop, what ends them early."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
+import itertools
 
 import numpy as np
 import pytest
@@ -11,18 +8,19 @@ import torch
 from datasets import DatasetDict
 
 from reward import CaptionSample, load_scorer
-from reward.errors import ConfigError, OutputError, TrainingError
+from reward.errors import ConfigError, DataError, OutputError, TrainingError
 from reward.metaeval import kendall_tau
 from reward.scenes import make_dataset
-from reward.training import evaluation
+from reward.training import figures
 from reward.training.loop import train
 from tests.reward.training.small_runs import (
-    NO_STAGES,
+    TWO,
     pair_rows,
     record,
     same_weights,
     small_beitscore,
     small_config,
+    small_data,
     weights,
 )
 
@@ -32,8 +30,8 @@ COLUMNS = {"descriptiveness": "desc", "relevance": "rel", "fluency": "flu"}
 STEADY = {"schedule": "constant", "warmup_ratio": 0.0}
 
 
-@pytest.mark.parametrize("aspects", [["fluency", "descriptiveness", "relevance"], ["relevance"]])
-def test_a_run_leaves_a_checkpoint_whose_scores_have_the_reported_figures(aspects: list[str], tmp_path: Path) -> None:
+def test_a_run_leaves_a_checkpoint_whose_scores_have_the_reported_figures(tmp_path):
+    aspects = ["fluency", "relevance"]
     # a high rate, so that scores differ enough for figures that tell aspects apart
     config = small_config(scenes_train=30, scenes_test=30, learning_rate=1e-2, model={"aspects": aspects})
     result = train("vela", "scenes", tmp_path, config, command="capreward train vela")
@@ -56,13 +54,13 @@ def test_a_run_leaves_a_checkpoint_whose_scores_have_the_reported_figures(aspect
     assert written["rows"] == {"train": 30 * len(aspects), "val": 8 * len(aspects), "test": 30 * len(aspects)}
 
 
-def test_training_lowers_the_loss(tmp_path: Path) -> None:
+def test_training_lowers_the_loss(tmp_path):
     train("vela", "scenes", tmp_path, small_config(scenes_train=4, epochs=20, eval_steps=20, **STEADY))
     first, last = (entry["loss"] for entry in record(tmp_path)["history"] if "loss" in entry)
     assert last < 0.8 * first
 
 
-def test_the_last_micro_batch_weighs_by_its_rows(tmp_path: Path) -> None:
+def test_the_last_micro_batch_weighs_by_its_rows(tmp_path):
     """30 ratings in batches of 4, the last of 2, are a step of 30."""
     for name, sizes in (("large", {"batch_size": 30}), ("small", {"batch_size": 4, "accumulation": 8})):
         train("vela", "scenes", tmp_path / name, small_config(epochs=1, scenes_train=10, **STEADY, **sizes))
@@ -73,18 +71,7 @@ def test_the_last_micro_batch_weighs_by_its_rows(tmp_path: Path) -> None:
     assert all(torch.allclose(after[name], other[name], atol=2e-4) for name in after)
 
 
-def test_pairs_that_are_one_input_after_the_cut_are_counted(tmp_path: Path) -> None:
-    long = "A cat looks at the red star. " * 80
-    right = [*(f"{long}It is {word}." for word in ("red", "big", "old")), "A red star."]
-    wrong = [*(f"{long}It is {word}." for word in ("blue", "small", "new")), "A blue star."]
-    parts = {"train": pair_rows(caption=right, incorrect=wrong), "val": pair_rows()}
-    DatasetDict(parts).save_to_disk(tmp_path / "data")
-    config = small_beitscore(loss="bce", categories=["count"], stages=NO_STAGES)
-    with pytest.warns(UserWarning, match="3 of 4 pairs so far are the same input once their captions are cut"):
-        train("beitscore", tmp_path / "data", tmp_path / "run", config)
-
-
-def test_mixed_precision_keeps_trained_weights_in_float32(tmp_path: Path) -> None:
+def test_mixed_precision_keeps_trained_weights_in_float32(tmp_path):
     exact, mixed = (
         train("vela", "scenes", tmp_path / precision, small_config(max_steps=3, precision=precision))
         for precision in ("fp32", "bf16")
@@ -94,11 +81,13 @@ def test_mixed_precision_keeps_trained_weights_in_float32(tmp_path: Path) -> Non
     assert mixed.figures != exact.figures
 
 
-def test_training_stops_by_tau_c_and_keeps_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, found = evaluation.agreement, {}
+def test_training_stops_by_tau_c_and_keeps_the_best(tmp_path, monkeypatch):
+    real, found = figures.rating_figures, {}
     for name, epochs, taus in (("stopped", 9, [0.1, 0.5, 0.4, 0.3, 0.9]), ("short", 2, [0.1, 0.5])):
         left = iter(taus)
-        monkeypatch.setattr(evaluation, "agreement", lambda *args, left=left: {**real(*args), "tau_c": next(left, 0.0)})
+        monkeypatch.setattr(
+            figures, "rating_figures", lambda *args, left=left: {**real(*args), "tau_c": next(left, 0.0)}
+        )
         config = small_config(scenes_train=4, batch_size=6, epochs=epochs, patience=2, **STEADY)  # two steps an epoch
         found[name] = train("vela", "scenes", tmp_path / name, config)
     assert (found["stopped"].steps, found["stopped"].best_step) == (8, 4)  # evaluated four times, best at the second
@@ -115,9 +104,7 @@ def test_training_stops_by_tau_c_and_keeps_the_best(tmp_path: Path, monkeypatch:
         ({}, "cannot write to the output folder"),
     ],
 )
-def test_what_cannot_be_trained_is_refused_and_the_folder_stays_free(
-    settings: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_trained_is_refused_and_the_folder_stays_free(settings, message, tmp_path, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     folder = tmp_path / "run"
     if not settings:  # there is a file where a folder should be
@@ -128,7 +115,7 @@ def test_what_cannot_be_trained_is_refused_and_the_folder_stays_free(
     assert not list(tmp_path.rglob("*.*"))
 
 
-def out_of_memory(*_: Any) -> None:
+def out_of_memory(*_):
     raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
 
@@ -141,11 +128,55 @@ def out_of_memory(*_: Any) -> None:
         ({"accumulation": 2}, "too little memory for a step with batch_size 6 and accumulation 2: set a smaller batch"),
     ],
 )
-def test_a_run_that_cannot_end_well_says_what_to_change(
-    settings: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_cannot_end_well_says_what_to_change(settings, message, tmp_path, monkeypatch):
     if "accumulation" in settings:
         monkeypatch.setattr("transformers.Trainer.training_step", out_of_memory)
     with pytest.raises(TrainingError, match=message):
         train("vela", "scenes", tmp_path / "run", small_config(**{**STEADY, "epochs": 1, **settings}))
     assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
+# Stages: each starts where the one before ended
+
+
+def test_a_run_leaves_each_stages_checkpoint_and_the_last_one_as_its_own(tmp_path):
+    config = small_beitscore(scenes_val=11, scenes_test=6)
+    result = train("beitscore", "scenes", tmp_path, config, command="capreward train beitscore")
+    folders = {name: stage.folder for name, stage in result.stages.items()}
+    assert list(folders) == ["1a", "1b", "1c", "2"]
+    assert same_weights(tmp_path, folders["2"])
+    assert not any(same_weights(one, two) for one, two in itertools.pairwise(folders.values()))
+    assert [record(folder).get("start") for folder in folders.values()] == [None, "../1a", "../1b", "../1c"]
+    assert "accuracy_scene_text" not in result.stages["1b"].figures["val"]
+    assert "accuracy_scene_text" in result.stages["1c"].figures["val"]
+
+    rows = make_dataset(6, config.scenes_seed + 2)
+    samples = [CaptionSample(row["cand"], row["image"]) for row in rows]
+    scores = load_scorer("beitscore", tmp_path, device="cpu").score(samples).scores[:, 0]
+    tau_c = kendall_tau(scores, np.array(rows["score"]))
+    assert result.figures["test"]["tau_c"] == pytest.approx(tau_c, abs=1e-6)
+    card = (tmp_path / "README.md").read_text()
+    facts = ("capreward train beitscore", "## Stage 1a", "| scene_text | ", "## Stage 2", "Data: `scenes`", "tau-c")
+    assert [fact for fact in facts if fact not in card] == []
+    assert record(tmp_path)["figures"] == result.figures
+
+
+def test_a_stage_starts_from_the_weights_that_the_last_one_kept_and_may_have_data_of_its_own(tmp_path):
+    pairs, ratings = str(tmp_path / "pairs"), str(tmp_path / "ratings")
+    DatasetDict({"train": pair_rows(), "val": pair_rows()}).save_to_disk(pairs)
+    small_data().save_to_disk(ratings)
+    stages = {**TWO, "1a": {"categories": []}, "2": {"loss": "l1", "learning_rate": 1e-12}}
+    run = tmp_path / "run"
+    result = train("beitscore", "scenes", run, small_beitscore(stages=stages, pairs=pairs, data=ratings))
+    first, last = weights(result.stages["1a"].folder), weights(run)
+    assert all(torch.allclose(first[name], last[name], atol=1e-8) for name in first)
+    assert {name: stage.figures["val"]["n"] for name, stage in result.stages.items()} == {"1a": 12, "2": 6}
+    assert record(result.stages["1a"].folder)["pairs"]["train"] == {"count": 4, "repeat": 4, "shuffle": 4}
+    assert f"Data: `{pairs}`; captions of pairs: train 24, val 24." in (run / "README.md").read_text()
+
+
+def test_a_mistake_in_the_last_stage_shows_at_once_and_leaves_the_folder_free(tmp_path):
+    taste = small_beitscore(stages={**TWO, "2": {"loss": "bce", "categories": ["taste"]}})
+    with pytest.raises(DataError, match="no errors of the kinds taste"):
+        train("beitscore", "scenes", tmp_path, taste)
+    assert list(tmp_path.iterdir()) == []

@@ -1,14 +1,9 @@
 """Arenas of models of known strength, and what CapArena has published."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from itertools import combinations
 
 import numpy as np
 import pandas as pd
-
-from reward.metaeval.arena.battles import Battle
 
 WORDS = {1.0: "Caption 1 is better.", 0.0: "Caption 2 is better.", 0.5: "Tie."}  # of a judge
 BASELINES = ["GPT-4o-0806", "CogVLM2-llama3-chat-19B", "MiniCPM-V2.6-8B"]  # of CapArena-Auto
@@ -19,9 +14,7 @@ TABLE_8 |= {"Qwen2-VL-72B-Instruct": -9.0, "LLama-3.2-90B": -25.67, "MiniCPM-V2.
 TABLE_8 |= {"Qwen2-VL-2B-Instruct": -48.67, "Qwen2-VL-7B-Instruct": -49.0, "LLaVA-1.5-7B": -94.0}
 
 
-def draw_arena(
-    strengths: Sequence[float] | np.ndarray, battles: int, *, images: int, ties: float = 0.0, seed: int = 0
-) -> tuple[list[Battle], np.ndarray]:
+def draw_arena(strengths, battles, *, images, ties=0.0, seed=0):
     """Battles of "model 1", "model 2", ... that follow the Bradley-Terry model, and points (N,) of the first models.
 
     Every model has one caption an image, of its strength plus a Gumbel deviate: the difference of two is logistic. Ties
@@ -44,7 +37,7 @@ def draw_arena(
     return [dict(zip(("img", "source1", "source2"), row, strict=True)) for row in rows], points
 
 
-def table_of(pairs: str, **votes: Sequence[float]) -> pd.DataFrame:
+def table_of(pairs, **votes):
     """Battles such as "xy zx" with points of voters, on images of their own."""
     rows = [(str(number), one, two, "") for number, (one, two) in enumerate(pairs.split())]
     return pd.DataFrame(rows, columns=["img", "source1", "source2", "cluster"]).assign(**votes)

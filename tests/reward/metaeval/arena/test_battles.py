@@ -1,11 +1,8 @@
 """CapArena's files: battles, captions of models, CapArena-Auto; what is wrong with them is named."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +16,7 @@ from reward.metaeval.arena.battles import (
     read_battles,
     read_captions,
 )
-from reward.metaeval.arena.ratings import auto_scores
+from reward.metaeval.arena.model_ratings import auto_scores
 from reward.metaeval.arena.voters import all_voters, by_column, by_judge, by_people
 from reward.registry import MetricSource
 from tests.reward.metaeval.arena.made_arenas import BASELINES
@@ -27,14 +24,14 @@ from tests.reward.metaeval.arena.made_arenas import BASELINES
 ENTRY = {"img": "1.jpg", "source1": "x", "source2": "y", "caption1": "A dog.", "caption2": "A cat."}
 
 
-def write(folder: Path, content: Any, name: str = "file.json") -> Path:
+def write(folder, content, name="file.json"):
     path = folder / name
     path.write_bytes((content if isinstance(content, str) else json.dumps(content)).encode())
     return path
 
 
 GET_IT = r"600 images.*njucckevin/CapArena.*licence.*DOCCI"
-BAD_FILES: dict[Any, list[tuple[str, Any, str]]] = {  # {reader: [(name of the file, its content, message)]}
+BAD_FILES = {  # {reader: [(name of the file, its content, message)]}
     read_battles: [
         ("b.json", {}, "must hold a JSON list of battles, got dict"),
         ("b.json", [], "holds no battles"),
@@ -58,7 +55,7 @@ BAD_FILES: dict[Any, list[tuple[str, Any, str]]] = {  # {reader: [(name of the f
 @pytest.mark.parametrize(
     ("read", "name", "content", "message"), [(read, *row) for read, rows in BAD_FILES.items() for row in rows]
 )
-def test_bad_files_name_the_fault(read: Any, name: str, content: Any, message: str, tmp_path: Path) -> None:
+def test_bad_files_name_the_fault(read, name, content, message, tmp_path):
     if content is not None:
         write(tmp_path, content, name)
     with pytest.raises(DataError, match=f"(?s){message}") as error:
@@ -66,7 +63,7 @@ def test_bad_files_name_the_fault(read: Any, name: str, content: Any, message: s
     assert name in str(error.value)
 
 
-def test_every_two_models_meet_on_every_image_in_a_drawn_order() -> None:
+def test_every_two_models_meet_on_every_image_in_a_drawn_order():
     captions = {model: {f"{i}.jpg": f"{model} {i}" for i in range(40)} for model in ("x", "y", "z")}
     battles = make_battles(captions, seed=1)
     pairs = Counter(frozenset((battle["source1"], battle["source2"])) for battle in battles)
@@ -83,7 +80,7 @@ def test_every_two_models_meet_on_every_image_in_a_drawn_order() -> None:
 # CapArena-Auto
 
 
-def test_each_image_meets_its_baseline_but_a_baseline_not_itself(tmp_path: Path) -> None:
+def test_each_image_meets_its_baseline_but_a_baseline_not_itself(tmp_path):
     """Six images, two against each baseline, from a file in the fields of the authors'."""
     entries = {}
     for number in range(6):
@@ -104,7 +101,7 @@ def test_each_image_meets_its_baseline_but_a_baseline_not_itself(tmp_path: Path)
     assert (len(battles), scores[1]["baselines"][model]["itself"]) == (10, True)
 
 
-def test_the_score_is_half_of_each_sum_and_the_mean_of_the_three() -> None:
+def test_the_score_is_half_of_each_sum_and_the_mean_of_the_three():
     """200 battles a baseline: 120 wins, 20 ties, 60 losses; 10 wins, 180 losses, 10 that cannot be read; ties only."""
     battles, points = [], []
     for baseline, counts in zip(BASELINES, ((120, 20, 60, 0), (10, 0, 180, 10), (0, 200, 0, 0)), strict=True):
@@ -125,7 +122,7 @@ def test_the_score_is_half_of_each_sum_and_the_mean_of_the_three() -> None:
 ONE, TWO = {"1": "a"}, {"1": "a", "2": "b"}
 ITEM = AutoItem("1", "b", "c", "r")
 NOBODY = np.full(1, np.nan)
-REFUSALS: list[tuple[Any, list[Any], str]] = [  # (function, arguments, message)
+REFUSALS = [  # (function, arguments, message)
     (make_battles, [{"x": ONE}], "at least two models, got 1"),
     (make_battles, [{"x": TWO, "y": ONE}], "1 of the 2 images in the captions of 'x' are missing"),
     (make_auto_battles, [[ITEM], {}, "mine"], "1 of the 1 images in the benchmark are missing"),
@@ -143,7 +140,7 @@ REFUSALS: list[tuple[Any, list[Any], str]] = [  # (function, arguments, message)
 
 
 @pytest.mark.parametrize(("function", "arguments", "message"), REFUSALS)
-def test_what_is_no_arena_is_refused(function: Any, arguments: list[Any], message: str) -> None:
+def test_what_is_no_arena_is_refused(function, arguments, message):
     options = {"images": Path()} if function is all_voters else {}
     with pytest.raises(DataError, match=message):
         function(*arguments, **options)

@@ -1,20 +1,15 @@
 """Judging battles: the file that comes out, and that nothing is asked twice."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 from PIL import Image
 
 from reward.errors import DataError, JudgeError, OutputError
-from reward.judges import Question, ScriptedJudge
+from reward.judges import ScriptedJudge
 from reward.judges.pairwise import PairPrompt, PairwiseJudge
-from reward.metaeval.arena.judging import JudgedBattles, judge_battles
+from reward.metaeval.arena.judging import judge_battles
 from reward.scoring.runs import ScoringInterrupted
 from tests.toys.toy_judges import shown_captions
 
@@ -22,12 +17,12 @@ from tests.toys.toy_judges import shown_captions
 class Counting(ScriptedJudge):
     """Prefers the caption with more words, keeps what it has answered, and fails on texts with {mark: error}."""
 
-    def __init__(self, failures: Mapping[str, BaseException] | None = None, name: str = "counting") -> None:
+    def __init__(self, failures=None, name="counting"):
         super().__init__(self.answer, name=name)
         self.failures = failures or {}
-        self.texts: list[str] = []
+        self.texts = []
 
-    def answer(self, question: Question) -> str:
+    def answer(self, question):
         for mark, error in self.failures.items():
             if mark in question.text:
                 raise error
@@ -38,7 +33,7 @@ class Counting(ScriptedJudge):
 
 
 @pytest.fixture
-def images(tmp_path: Path) -> Path:
+def images(tmp_path):
     folder = tmp_path / "images"
     folder.mkdir()
     for number in range(20):
@@ -46,20 +41,20 @@ def images(tmp_path: Path) -> Path:
     return folder
 
 
-def entry(number: int) -> dict[str, Any]:
+def entry(number):
     captions = {"caption1": f"c{number} word", "caption2": f"c{number} two words", "ref": f"person {number}"}
     return {"img": f"{number}.png", "source1": "short", "source2": "long", **captions, "winner": "long", "cluster": "1"}
 
 
-def make(count: int = 20) -> list[dict[str, Any]]:
+def make(count=20):
     return [{**entry(number), "judge": "Tie.", "judge_reason": "An earlier one."} for number in range(count)]
 
 
-def decide(images: Path, judge: Counting, output: str = "o.json", count: int = 20, **options: Any) -> JudgedBattles:
+def decide(images, judge, output="o.json", count=20, **options):
     return judge_battles(make(count), PairwiseJudge(judge), images.parent / output, image_root=images, **options)
 
 
-def test_the_file_has_the_battles_with_verdicts_and_is_complete(images: Path, tmp_path: Path) -> None:
+def test_the_file_has_the_battles_with_verdicts_and_is_complete(images, tmp_path):
     judge, output = Counting(), tmp_path / "o.json"
     summary = decide(images, judge)
     records = json.loads(output.read_text())
@@ -88,7 +83,7 @@ def test_the_file_has_the_battles_with_verdicts_and_is_complete(images: Path, tm
     assert len(decide(images, Counting(), count=4, overwrite=True).battles) == 4
 
 
-def test_a_stopped_run_goes_on_where_it_was(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_run_goes_on_where_it_was(images, monkeypatch):
     monkeypatch.setattr("reward.metaeval.arena.judging.CHUNK", 2)
     whole = decide(images, Counting(), "whole.json").battles
     first, second = Counting({"c6 word": KeyboardInterrupt()}), Counting()
@@ -100,7 +95,7 @@ def test_a_stopped_run_goes_on_where_it_was(images: Path, monkeypatch: pytest.Mo
     assert len(first.texts) + len(second.texts) == len({*first.texts, *second.texts}) == 40
 
 
-def test_what_fails_fails_alone_and_only_what_has_no_answer_is_asked_again(images: Path, tmp_path: Path) -> None:
+def test_what_fails_fails_alone_and_only_what_has_no_answer_is_asked_again(images, tmp_path):
     """A battle of a person stays without a verdict; nothing can be asked about a broken image."""
     (images / "2.png").write_bytes(b"not an image")
     battles, output = make(6), tmp_path / "o.json"
@@ -132,9 +127,7 @@ OUTSIDE = "leads out of the folder of the images"
         ({}, "o.jsonl", OutputError, "must end in .json"),
     ],
 )
-def test_faults_are_found_before_anything_is_asked(
-    changes: dict[str, Any], output: str, error: Any, message: str, images: Path, tmp_path: Path
-) -> None:
+def test_faults_are_found_before_anything_is_asked(changes, output, error, message, images, tmp_path):
     before, judge = sorted(tmp_path.rglob("*")), Counting()
     with pytest.raises(error, match=message):
         judge_battles([{**entry(0), **changes}], PairwiseJudge(judge), tmp_path / output, image_root=images)

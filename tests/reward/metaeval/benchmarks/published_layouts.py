@@ -1,11 +1,7 @@
 """Small benchmarks in the layouts of their authors, by name, and scores as FLEUR's authors publish them."""
 
-from __future__ import annotations
-
 import io
 import zipfile
-from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from reward.metaeval.benchmarks.contrast import SUGARCREPE, VALSE
@@ -16,7 +12,7 @@ Files = dict[str, Any]
 RED, GREEN, BLUE, WHITE = COLOURS = ((255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255))
 
 
-def parquet(rows: Mapping[str, list[Any]], image: str | None = None) -> bytes:
+def parquet(rows, image=None):
     """As the Hub has it; a column of colours becomes one of encoded images."""
     from datasets import Dataset, Image
 
@@ -56,7 +52,7 @@ EXAMPLES = [
     EXAMPLE | {"id": number, "image_0": f"ex_{number}_img_0", "image_1": f"ex_{number}_img_1", **more}
     for number, more in enumerate(({"collapsed_tag": "Object"}, {}))
 ]
-POLARIS: dict[str, list[Any]] = {
+POLARIS = {
     "refs": [["A dog.", ""], ["A cat."], ["A dog.", ""], ["A dog.", ""]],
     "cand": ["One.", "Two.", "Three.", "One."],
     "img": [RED, GREEN, RED, RED],
@@ -81,14 +77,14 @@ GENAI = {
 }
 
 
-def valse() -> Files:
+def valse():
     """A foil for which two of three annotators took the caption, and one that is not valid."""
     row = {"dataset": "SWiG", "image_file": "run.jpg", "foil": "A man sits."}
     taken = {str(votes): row | {"mturk": {"caption": votes}} for votes in (2, 1)}
     return {f"{name}.json": {key: own | {"caption": name} for key, own in taken.items()} for name in VALSE}
 
 
-def winoground() -> Files:
+def winoground():
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as packed:
         for place, colour in enumerate(COLOURS):
@@ -96,14 +92,14 @@ def winoground() -> Files:
     return {"data/examples.jsonl": EXAMPLES, "data/images.zip": archive.getvalue()}
 
 
-def flickr(config: str) -> Files:
+def flickr(config):
     """A row for each rating, in the folder of the configuration as on the Hub, whose card names it."""
     card = f"---\nconfigs:\n- config_name: {config}\n  data_files:\n  - split: test\n    path: {config}/*\n---\n"
     rows = {"imgid": ["1.jpg"] * 3 + ["2.jpg"], "cand": ["A."] * 3 + ["B."], "refs": [["C.", "D."]] * 3 + [["E."]]}
     return {"README.md": card, f"{config}/test-0.parquet": parquet({**rows, "human_score": [1, 2, 2, 4]})}
 
 
-def longcap_arena() -> Files:
+def longcap_arena():
     """A split for each part and aspect; fluency has other rows, in another order."""
     rows = {"file_name": ["1.jpg", "1.jpg", "2.jpg"], "image": [RED, RED, GREEN]}
     rows |= {"refs": [["A dog."], ["A dog."], []], "cand": ["One.", "Two.", "One."]}
@@ -116,7 +112,7 @@ def longcap_arena() -> Files:
     return files
 
 
-LAYOUTS: dict[str, Callable[[], Files]] = {
+LAYOUTS = {
     "pascal-50s": lambda: {"pascal_50s.json": PASCAL},
     "foil": lambda: {"foilv1.0_test_2017.json": FOIL, "annotations/captions_val2014.json": COCO},
     "nocaps-foil": lambda: {"nocaps-val-foil.json": [NOCAPS]},
@@ -137,11 +133,11 @@ LAYOUTS: dict[str, Callable[[], Files]] = {
 }
 
 
-def write_layout(folder: Path, name: str) -> Path:
+def write_layout(folder, name):
     return write_files(folder, LAYOUTS[name]())
 
 
-def scores_of_fleur(number: int, *scores: float, label: int | None = None) -> str:
+def scores_of_fleur(number, *scores, label=None):
     """A block of a text file as FLEUR's authors write it, for a pair of `PASCAL`."""
     lines = [f"image file : VOC2012/JPEGImages/2008_{number}.jpg", *([] if label is None else [f"label : {label}", ""])]
     for caption, score in zip(("A dog.", "A  cat."), scores, strict=False):

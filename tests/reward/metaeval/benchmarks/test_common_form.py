@@ -1,7 +1,5 @@
 """The common JSONL form, in which every benchmark may be given, and what a benchmark says that it needs."""
 
-from __future__ import annotations
-
 import gzip
 import re
 from pathlib import Path

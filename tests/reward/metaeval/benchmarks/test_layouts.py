@@ -1,7 +1,5 @@
 """Benchmarks in the layout of their authors, in a folder and on the Hub: which items they become."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -32,9 +30,7 @@ ITEMS = {
         for category, [row] in PASCAL.items()
     ],
     "foil": [("COCO_42.jpg", ("A dog runs.", text), 0, OF_COCO, "", "42") for text in ("A cat runs.", "A horse runs.")],
-    "nocaps-foil": [
-        ("13.jpg", ("A kid in a shirt.", "A kid in a skirt."), 0, ("A baby.",), "near-domain", "13.jpg"),
-    ],
+    "nocaps-foil": [("13.jpg", ("A kid in a shirt.", "A kid in a skirt."), 0, ("A baby.",), "near-domain", "13.jpg")],
     "sugarcrepe": [("42.jpg", (name, "Grass on a dog."), 0, (), name, "42.jpg") for name in SUGARCREPE],
     "valse": [("run.jpg", (name, "A man sits."), 0, (), name, "SWiG/run.jpg") for name in VALSE],
     "longcapvlcp": [

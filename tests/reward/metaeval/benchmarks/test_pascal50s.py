@@ -1,26 +1,20 @@
 """Pascal-50S: five references of many, drawn by a seed, and the scores that FLEUR's authors published beside it."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from reward.errors import DataError
-from reward.metaeval import Benchmark, evaluate, load_benchmark, run_bench, score_benchmark
+from reward.metaeval import evaluate, load_benchmark
 from reward.metaeval.benchmarks.score_files import add_scores
-from reward.registry import MetricSource
-from reward.report.bench import bench_report
 from tests.reward.metaeval.benchmarks.published_layouts import scores_of_fleur, write_layout
 
 
 @pytest.fixture
-def pascal(tmp_path: Path) -> Benchmark:
+def pascal(tmp_path):
     return load_benchmark("pascal-50s", write_layout(tmp_path / "pascal", "pascal-50s"))
 
 
-def test_references_are_drawn_for_each_pair_and_draw_and_are_the_same_again(pascal: Benchmark, tmp_path: Path) -> None:
+def test_references_are_drawn_for_each_pair_and_draw_and_are_the_same_again(pascal, tmp_path):
     drawn = [[each.references for each in pascal.samples(draw=draw) if each] for draw in range(1, 6)]
     assert {len(set(references)) for draw in drawn for references in draw} == {5}
     assert len({tuple(draw) for draw in drawn}) == 5
@@ -30,7 +24,7 @@ def test_references_are_drawn_for_each_pair_and_draw_and_are_the_same_again(pasc
     assert {len(each.references) for each in whole.samples() if each} == {8}
 
 
-def test_figures_are_means_over_the_draws(pascal: Benchmark) -> None:
+def test_figures_are_means_over_the_draws(pascal):
     scores = np.random.default_rng(0).normal(size=(4, 2, 5))
     scores[..., 1] = scores[:, ::-1, 0]  # a draw that decides otherwise
     several = evaluate(pascal, scores, resamples=20)
@@ -41,17 +35,7 @@ def test_figures_are_means_over_the_draws(pascal: Benchmark) -> None:
         assert value == pytest.approx(np.mean([each.details["overall"][kind] for each in single]))
 
 
-def test_a_metric_that_reads_references_scores_every_draw(pascal: Benchmark) -> None:
-    found = score_benchmark(pascal, "unigram").for_aspects(pascal)
-    assert isinstance(found, np.ndarray)
-    assert found.shape == (4, 2, 5)
-    [table] = run_bench([(pascal, None)], [MetricSource("unigram"), MetricSource("length")], resamples=20)
-    report = bench_report([table], command="", seed=0, resamples=20, references=True)
-    assert "the mean over 5 draws of 5 references" in "\n".join(report.notes)
-    assert table.rows[1].scores.shape == (4, 2)  # it reads no references
-
-
-def test_published_scores_come_from_text_files_and_bring_their_labels(pascal: Benchmark, tmp_path: Path) -> None:
+def test_published_scores_come_from_text_files_and_bring_their_labels(pascal, tmp_path):
     (tmp_path / "HC.txt").write_text(scores_of_fleur(0, 0.1, 0.9, label=1) + "\ntrue count : 1\n")
     pairs = [scores_of_fleur(1, 0.1, 0.9, label=1), scores_of_fleur(2, 0.9), scores_of_fleur(3, 0.9, 0.8, label=1)]
     (tmp_path / "MM.txt").write_text("\n".join(["Pascal", *pairs, scores_of_fleur(9, 0.1, 0.9)]))
@@ -67,7 +51,7 @@ def test_published_scores_come_from_text_files_and_bring_their_labels(pascal: Be
             add_scores(pascal, name, [tmp_path / "bad.txt"])
 
 
-def test_the_scores_of_fleurs_authors_give_the_accuracies_of_their_table_1(shared_folder: Path) -> None:
+def test_the_scores_of_fleurs_authors_give_the_accuracies_of_their_table_1(shared_folder):
     authors = shared_folder / "data" / "FLEUR"
     if not authors.is_dir():
         pytest.skip(f"no copy of github.com/Yebin46/FLEUR is at {authors}")

@@ -6,13 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 
-from reward.backbones.clip import normalized
 from reward.backbones.fit import on_meta
 from reward.errors import CheckpointError
 from reward.metrics.beitscore.checkpoint import load_beit3
@@ -20,7 +17,7 @@ from reward.metrics.beitscore.config import PRESETS, BeitScoreConfig
 from reward.metrics.beitscore.model import BeitScoreModel
 from reward.metrics.beitscore.retrieval import load_beit3_towers
 from reward.metrics.beitscore.scorer import BeitScoreScorer
-from reward.training.corruptions.retrieval import clip_embeddings
+from reward.training.corruptions.retrieved import clip_embeddings
 from tests.contract import TOLERANCE
 from tests.reward.metrics.beitscore.tiny_beitscore import make_config, make_model, make_scorer, train_spm
 
@@ -58,19 +55,6 @@ def test_published_sizes_have_the_published_number_of_parameters(size, millions)
     assert round(sum(parameter.numel() for parameter in model.parameters()) / 1e6, 2) == millions
 
 
-@settings(max_examples=12, deadline=None)
-@given(length=st.integers(1, 20), extra=st.integers(1, 30), token=st.integers(0, 299))
-def test_padding_changes_nothing(length, extra, token):
-    model, (image, ids) = make_model(), inputs(2, length)
-    padded = torch.cat([ids, torch.full((2, extra), token)], dim=1)
-    mask = torch.arange(length + extra).expand(2, -1) >= length
-    with torch.no_grad():
-        states, pooled = model.encode(image, ids)
-        longer, pooled_longer = model.encode(image, padded, mask)
-    assert (pooled - pooled_longer).abs().max() < TOLERANCE
-    assert (states - longer[:, : states.shape[1]]).abs().max() < TOLERANCE
-
-
 def test_gradient_checkpointing_gives_the_same_gradients_and_keeps_fewer_activations():
     gradients, kept = [], []
 
@@ -102,27 +86,10 @@ def test_layers_are_dropped_in_training_only():
         assert not torch.equal(model(*inputs()).logits, model(*inputs()).logits)
 
 
-def test_images_are_squeezed_to_the_square_and_normalised():
-    config = make_config(image_mean=(0.5, 0.25, 0.0), image_std=(0.5, 0.5, 1.0))
-    image = Image.new("RGB", (60, 20), "white")
-    image.paste("black", (30, 0, 60, 20))
-    pixels = normalized(make_model(config).preprocess(image)[None], config.image_mean, config.image_std)[0]
-    assert pixels.shape == (3, 32, 32)
-    assert pixels[:, 16, 2].tolist() == [1.0, 1.5, 1.0]
-    assert pixels[:, 16, -3].tolist() == [-1.0, -0.5, 0.0]
-    assert torch.equal(pixels[:, 0], pixels[:, -1])
-
-
-@pytest.mark.parametrize(
-    ("sizes", "message"),
-    [
-        ({"text_positions": 20}, r"rows of up to 64, but the model has .* room for 18"),
-        ({"vocab_size": 50}, "but the model has 50 tokens"),
-    ],
-)
-def test_a_tokenizer_that_does_not_fit_is_refused(sizes, message):
-    with pytest.raises(ValueError, match=message):
-        BeitScoreScorer(make_model(make_config(**sizes)), make_scorer().tokenizer)
+def test_a_tokenizer_that_does_not_fit_is_refused():
+    for sizes in ({"text_positions": 20}, {"vocab_size": 50}):
+        with pytest.raises(ValueError, match=r"the tokenizer has .* but the model has"):
+            BeitScoreScorer(make_model(make_config(**sizes)), make_scorer().tokenizer)
 
 
 def test_a_caption_and_an_image_are_embedded_alone(tmp_path):

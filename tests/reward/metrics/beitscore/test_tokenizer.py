@@ -54,12 +54,6 @@ def test_cut_at_the_position_table_and_not_at_77(tokenizer):
     assert rows[-1][-1] == tokenizer.end
 
 
-def test_white_space_is_collapsed_and_a_huge_caption_is_looked_at_in_part(tokenizer):
-    rows, _ = tokenizer.encode(["A red\n\n star.", "  A red star.  "])
-    assert rows[0] == rows[1]
-    assert tokenizer.encode(["x" * 100_000, " " * 100_000 + "x"])[1] == [True, False]
-
-
 def test_saved_and_pickled_tokenizers_are_the_same(tokenizers, tmp_path):
     for kind, tokenizer in tokenizers.items():
         (tmp_path / kind).mkdir()

@@ -6,12 +6,12 @@ from safetensors.torch import save_file
 from torch.nn import functional as F
 
 from reward.errors import ConfigError
-from reward.metrics.beitscore.scorer import BeitScoreScorer
 from reward.metrics.beitscore.training import PRESETS, BeitScoreCollator, make_model
+from reward.training.caption_pairs import ScenePairs
 from reward.training.config import make_config
-from reward.training.pairs import ScenePairs
+from reward.training.loop import train
 from tests.reward.metrics.beitscore import tiny_beitscore
-from tests.reward.training.small_runs import small_beitscore
+from tests.reward.training.small_runs import NO_STAGES, record, small_beitscore
 
 
 @pytest.fixture(scope="module")
@@ -26,19 +26,6 @@ def network(pairs):
     network = make_model(small_beitscore().model, texts=pairs.texts)
     torch.nn.init.normal_(network.model.head[2].weight, std=3.0)  # new heads give nearly equal scores
     return network
-
-
-def test_a_batch_gives_the_scores_of_the_scorer(network, pairs):
-    rows = [pairs[item] for item in (0, 1, 7, 4)]
-    batch = BeitScoreCollator(network)(rows)
-    assert next(iter(batch)) == "labels"  # from which the Trainer takes the batch size
-    assert batch.pop("labels").tolist() == [1.0, 0.0, 0.0, 1.0]
-    with torch.no_grad():
-        output = network.eval()(**batch)
-    table = BeitScoreScorer(network.model, network.tokenizer).score([row["sample"] for row in rows])
-    assert output.scores.numpy() == pytest.approx(table.scores[:, 0], abs=1e-5)
-    assert torch.allclose(torch.sigmoid(output.logits), output.scores)
-    assert len(output.scores.unique()) == 4
 
 
 def test_every_weight_that_a_score_depends_on_is_trained_and_no_other(network, pairs):
@@ -76,6 +63,14 @@ def test_the_paper_preset_starts_from_a_published_file(tmp_path):
     assert wider.model.config.patches == 36
     with pytest.raises(ConfigError, match="do not belong together"):
         make_model(published(tmp_path, vocab_size=20), texts=list)
+
+
+def test_a_run_on_pairs_keeps_the_step_with_the_lowest_loss(tmp_path):
+    config = small_beitscore(loss="bce", categories=["shuffle"], stages=NO_STAGES, epochs=3, patience=5)
+    result = train("beitscore", "scenes", tmp_path, config)
+    losses = {entry["eval_loss"]: entry["step"] for entry in record(tmp_path)["history"] if "eval_loss" in entry}
+    assert len(losses) == 3
+    assert result.best_step == losses[min(losses)]
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,15 @@ from reward.judges import Answer, LocalJudge, Question
 from reward.metrics.fleur import smoothed_score
 from reward.metrics.fleur.scorer import FleurScorer
 from tests.contract import REFERENCES, SAMPLES
-from tests.toys.rating_judges import save_rating_judge, strict_llava
-from tests.toys.toy_judges import RecordingJudge, llava, plain_inputs, plain_pass, spellings
+from tests.toys.toy_judges import (
+    RecordingJudge,
+    llava,
+    plain_inputs,
+    plain_pass,
+    save_rating_judge,
+    spellings,
+    strict_llava,
+)
 
 PICTURE = Image.new("RGB", (16, 16), "red")
 

@@ -17,8 +17,7 @@ from reward.metrics.harmoniceval.aggregate import harmonic_weights
 from reward.metrics.harmoniceval.prompt import CRITERIA
 from reward.metrics.harmoniceval.scorer import HarmonicScorer
 from tests.contract import SAMPLES
-from tests.toys.rating_judges import strict_llava
-from tests.toys.toy_judges import RecordingJudge, plain_inputs, plain_pass, spellings
+from tests.toys.toy_judges import RecordingJudge, plain_inputs, plain_pass, spellings, strict_llava
 
 PICTURE = Image.new("RGB", (16, 16), "red")
 TASKS = {"captioning": "caption", "question_answering": "answer", "referring": "expression", "documents": "answer"}

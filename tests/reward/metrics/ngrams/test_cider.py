@@ -8,9 +8,9 @@ import pytest
 
 from reward import CaptionSample, MetricReward, load_scorer
 from reward.errors import CheckpointError, ConfigError
+from reward.metaeval.benchmark_scores import score_benchmark
 from reward.metaeval.benchmarks.own_captions import load_captions
 from reward.metaeval.benchmarks.own_ratings import load_ratings
-from reward.metaeval.scoring import score_benchmark
 from reward.metaeval.two_captioners import compare_captioners
 from reward.metrics.ngrams.cider import CiderScorer
 from reward.registry import MetricSource

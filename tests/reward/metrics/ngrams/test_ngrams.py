@@ -1,11 +1,13 @@
 """N-gram metrics beside the package and by hand, the words they count, and what is said where something is missing."""
 
+import gzip
 import importlib.util
 import random
 import re
 import shutil
 import sys
 import unicodedata
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ import pytest
 from reward import CaptionSample, load_scorer
 from reward.errors import MissingExtraError
 from reward.metrics.base import fitted
-from reward.metrics.ngrams import SPECS
+from reward.metrics.ngrams import SPECS, meteor
 from reward.metrics.ngrams import java as programs
 from reward.metrics.ngrams.java import tokenize
 from tests.contract import SAMPLES, ScorerContract
@@ -23,6 +25,22 @@ pytestmark = pytest.mark.slow
 has_package = importlib.util.find_spec("pycocoevalcap") is not None
 java = pytest.mark.skipif(not (has_package and shutil.which("java")), reason="needs pycocoevalcap and a Java runtime")
 PUBLISHED = {"bleu4": 30.8, "rouge_l": 32.3, "cider": 43.9}  # tau-c x 100 in table 1 of FLEUR's paper
+
+
+@pytest.fixture(scope="module", autouse=True)
+def empty_table(tmp_path_factory):
+    """METEOR reads its 60 MB of paraphrases for ten seconds; here it has none."""
+    table = tmp_path_factory.mktemp("meteor") / "none.gz"
+    table.write_bytes(gzip.compress(b""))
+    if has_package:
+        [folder] = importlib.util.find_spec("pycocoevalcap.meteor").submodule_search_locations
+        assert (Path(folder) / meteor.PARAPHRASES).is_file()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(meteor, "PARAPHRASES", str(table))
+        patch.setattr(meteor, "_programs", {})
+        yield
+        for program in meteor._programs.values():
+            program.close()
 
 
 @java

@@ -5,7 +5,6 @@ import torch
 
 from reward.data.samples import CaptionSample
 from reward.errors import ConfigError, InvalidSampleError
-from reward.metrics.vela.scorer import VelaScorer
 from reward.metrics.vela.training import VelaCollator, make_model
 from reward.scenes import make_dataset
 from tests.reward.training.small_runs import small_config
@@ -24,20 +23,6 @@ def build(**settings):
 def batch_of(model, *order):
     """A batch of (sample, aspect) rows; the target is half the aspect's number."""
     return VelaCollator(model)([{"sample": SAMPLES[k], "aspect": a, "target": a / 2} for k, a in order])
-
-
-def test_a_batch_gives_the_scores_of_the_scorer():
-    model, order = build().eval(), [(0, 1), (2, 0), (0, 2), (3, 1), (1, 0)]
-    batch = batch_of(model, *order)
-    assert next(iter(batch)) == "labels"  # from which the Trainer takes the batch size
-    assert batch.pop("labels").tolist() == [0.5, 0.0, 1.0, 0.5, 0.0]
-    assert batch["sample"].tolist() == [0, 1, 0, 2, 3]  # rows about one caption share its image
-    assert len(batch["pixels"]) == len(batch["clip_ids"]) == 4
-    with torch.no_grad():
-        scores = model(**batch).scores
-    table = VelaScorer(model).score(SAMPLES).scores
-    assert scores.numpy() == pytest.approx(table[tuple(zip(*order, strict=True))], abs=1e-5)
-    assert len(scores.unique()) == 5
 
 
 def test_one_image_with_two_captions_is_two_pairs_and_an_absent_one_is_named():

@@ -1,44 +1,39 @@
 """Rewrites by a language model: prompts, answers, where these are kept; text-only models that write them."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from reward.errors import ConfigError, JudgeError, OutputError
-from reward.judges import Answer, LocalJudge, Question, ScriptedJudge
-from reward.scenes.pairs import CATEGORIES
-from reward.training.corruptions.prompts import RewritePrompts, load_prompts
+from reward.judges import Answer, ScriptedJudge
+from reward.scenes.error_pairs import CATEGORIES
+from reward.training.corruptions.rewrite_prompts import load_prompts
 from reward.training.corruptions.rewrites import read_answer, rewrite_captions
 from reward.training.corruptions.sampler import Negative
-from tests.toys.toy_judges import RecordingJudge, byte_tokenizer
-from tests.toys.toy_models import text_sizes
+from tests.toys.toy_judges import RecordingJudge
 
 CAPTIONS = [f"There are {number} red stars on the left." for number in range(40)]
 
 
-def in_blue(question: Question) -> str:
+def in_blue(question):
     """The caption, which is the JSON string at the end of the request, in blue."""
     return question.text.strip().splitlines()[-1].replace("red", "blue")
 
 
-def prompts_with(tmp_path: Path, changes: dict[str, Any]) -> RewritePrompts:
+def prompts_with(tmp_path, changes):
     ours, file = load_prompts(), tmp_path / "mine.yaml"
     file.write_text(json.dumps({"version": 1, "system": ours.system, "request": ours.request, "changes": changes}))
     return load_prompts(file)
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     return tmp_path / "answers.sqlite"
 
 
-def test_a_judge_is_asked_once_for_each_category_and_its_rewrites_are_negatives(path: Path) -> None:
+def test_a_judge_is_asked_once_for_each_category_and_its_rewrites_are_negatives(path):
     prompts, judge = load_prompts(), RecordingJudge(in_blue)
     found = rewrite_captions(["A red star.", "A ring."], judge, path, categories=["attribute", "noun"])
     assert found.negatives == [[Negative("A blue star.", "attribute"), Negative("A blue star.", "noun")], []]
@@ -52,7 +47,7 @@ def test_a_judge_is_asked_once_for_each_category_and_its_rewrites_are_negatives(
     assert len(more.asked) == 1 + 2
 
 
-def test_answers_of_other_prompts_or_judge_are_refused(path: Path, tmp_path: Path) -> None:
+def test_answers_of_other_prompts_or_judge_are_refused(path, tmp_path):
     rewrite_captions(CAPTIONS, ScriptedJudge(in_blue), path, categories=["noun"])
     with pytest.raises(OutputError, match="judge was 'scripted', now 'other'"):
         rewrite_captions(CAPTIONS, ScriptedJudge(in_blue, name="other"), path)
@@ -61,8 +56,8 @@ def test_answers_of_other_prompts_or_judge_are_refused(path: Path, tmp_path: Pat
         rewrite_captions(CAPTIONS, ScriptedJudge(in_blue), path, prompts=mine)
 
 
-def test_failed_questions_are_warned_of_and_asked_again(path: Path) -> None:
-    def answer(question: Question) -> str:
+def test_failed_questions_are_warned_of_and_asked_again(path):
+    def answer(question):
         if "7 red" in question.text and len(judge.asked) <= 40:
             raise JudgeError("timed out")
         return "There are 9 red stars on the left."
@@ -76,8 +71,8 @@ def test_failed_questions_are_warned_of_and_asked_again(path: Path) -> None:
     assert len(judge.asked) == 44
 
 
-def test_a_judge_that_fails_on_everything_stops_the_run(path: Path) -> None:
-    def answer(question: Question) -> str:
+def test_a_judge_that_fails_on_everything_stops_the_run(path):
+    def answer(question):
         raise JudgeError("server down")
 
     judge = RecordingJudge(answer)
@@ -86,13 +81,13 @@ def test_a_judge_that_fails_on_everything_stops_the_run(path: Path) -> None:
     assert (len(judge.asked), path.exists()) == (32, False)  # one call's worth
 
 
-def test_the_length_limit_grows_with_the_caption_and_cut_answers_are_none(path: Path) -> None:
+def test_the_length_limit_grows_with_the_caption_and_cut_answers_are_none(path):
     class Cut(ScriptedJudge):
-        def generate(self, questions: Any, **how: Any) -> Any:
+        def generate(self, questions, **how):
             limits.append(how["max_new_tokens"])
             return [Answer("", truncated=True)] * len(questions)
 
-    limits: list[int] = []
+    limits = []
     for caption in ("A star.", "star " * 500):
         found = rewrite_captions([caption], Cut(), path, categories=["noun"])
         assert found.counts["noun"] == {"cut": 1}
@@ -101,7 +96,7 @@ def test_the_length_limit_grows_with_the_caption_and_cut_answers_are_none(path: 
 
 @given(st.text(min_size=1).filter(str.strip))
 @settings(max_examples=100, deadline=None)
-def test_a_caption_cannot_break_out_of_its_place(caption: str) -> None:
+def test_a_caption_cannot_break_out_of_its_place(caption):
     prompts = load_prompts()
     start, end = prompts.fill("noun", "\ue000").split('"\ue000"')
     filled = prompts.fill("noun", caption)
@@ -136,7 +131,7 @@ ESCAPED = "A \\u003cb\\u003e sign \\u005bblue\\u005d lies."
         (CAPTION, '"\\ud83d half"', None),
     ],
 )
-def test_ways_to_answer(caption: str, answer: str, expected: str | None) -> None:
+def test_ways_to_answer(caption, answer, expected):
     assert read_answer(caption, answer) == ((expected, "") if expected else (None, "empty"))
     assert read_answer(caption, answer, cut=True) == (None, "cut")
 
@@ -152,34 +147,11 @@ def test_ways_to_answer(caption: str, answer: str, expected: str | None) -> None
         ("I'm sorry, but I can't assist with that request.", "unlike"),
     ],
 )
-def test_answers_that_are_no_negatives(answer: str, reason: str) -> None:
+def test_answers_that_are_no_negatives(answer, reason):
     assert read_answer(CAPTION, answer) == (None, reason)
 
 
 @pytest.mark.parametrize("changes", [{}, {"noun": None}])
-def test_a_prompt_file_says_what_to_change(changes: dict[str, Any], tmp_path: Path) -> None:
+def test_a_prompt_file_says_what_to_change(changes, tmp_path):
     with pytest.raises(ConfigError, match="changes"):
         prompts_with(tmp_path, changes)
-
-
-# As text-only chat models have it: contents are strings, thinking can be switched off.
-TEMPLATE = (
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content.strip() }}<|im_end|>\n{% endfor %}"
-    "<|im_start|>assistant\n{% if enable_thinking is not defined or enable_thinking %}<think>{% endif %}"
-)
-
-
-def test_a_text_only_language_model_writes_greedily_without_thinking(tmp_path: Path) -> None:
-    tokens = byte_tokenizer()
-    tokens.chat_template = TEMPLATE
-    torch.manual_seed(0)
-    sizes = text_sizes(tokens, width=32, layers=2, positions=8192)
-    LlamaForCausalLM(LlamaConfig(**sizes, initializer_range=0.3)).save_pretrained(tmp_path)
-    tokens.save_pretrained(tmp_path)
-    judge = LocalJudge.from_pretrained(tmp_path, device="cpu")
-    [answer] = judge.generate([Question("Edit this: a star", system="You edit.")], max_new_tokens=12)
-    turns = ("system\nYou edit.", "user\nEdit this: a star")
-    prompt = "".join(f"<|im_start|>{turn}<|im_end|>\n" for turn in turns) + "<|im_start|>assistant\n"
-    ids = tokens(prompt, return_tensors="pt")
-    continued = judge.model.generate(**ids, max_new_tokens=12, do_sample=False)[0, ids["input_ids"].shape[1] :]
-    assert answer.text == tokens.decode(continued, skip_special_tokens=True)

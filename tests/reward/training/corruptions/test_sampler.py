@@ -17,7 +17,7 @@ def draw(seed, caption=CAPTION, categories=ALL, given=(*GIVEN, *RETRIEVED)):
     return draw_negative(caption, categories, random.Random(f"row {seed}"), given)
 
 
-def test_sources_and_categories_weigh_the_same_whatever_they_hold() -> None:
+def test_sources_and_categories_weigh_the_same_whatever_they_hold():
     counts = Counter(draw(seed).category for seed in range(1200))
     words = sum(counts[name] for name in WORD_LEVEL)
     assert words / 1200 == pytest.approx(1 / 2, abs=0.05)
@@ -26,7 +26,7 @@ def test_sources_and_categories_weigh_the_same_whatever_they_hold() -> None:
         assert counts[name] / 1200 == pytest.approx(1 / 6, abs=0.04)
 
 
-def test_only_the_categories_asked_for_and_possible_are_drawn() -> None:
+def test_only_the_categories_asked_for_and_possible_are_drawn():
     wanted = ["noun", "shuffle_sentences"]
     assert {draw(seed, categories=wanted).category for seed in range(40)} == set(wanted)
     drawn = {draw(seed, "Two dogs run.", given=None).category for seed in range(50)}

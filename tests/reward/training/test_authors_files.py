@@ -1,10 +1,7 @@
 """Published data sets to train on: their files, in the layout of their authors, become parts of rows."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,17 +16,17 @@ from reward.training.rows import load_rows
 from tests.toys.json_lines import write_lines
 
 
-def load(data: str, **settings: Any) -> dict[str, Any]:
+def load(data, **settings):
     return load_rows(metric_spec("beitscore"), [data], TrainingConfig(test_parts=(), **settings))
 
 
-def pictures(folder: Path, *names: str) -> None:
+def pictures(folder, *names):
     for name in names:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (8, 8)).save(folder / name)
 
 
-def test_foils_are_pairs_and_one_image_in_twenty_is_held_out(tmp_path: Path) -> None:
+def test_foils_are_pairs_and_one_image_in_twenty_is_held_out(tmp_path):
     images = [{"id": number, "file_name": f"COCO_train2014_{number:012}.jpg"} for number in range(60)]
     pictures(tmp_path / "train2014", *(image["file_name"] for image in images[:-1]))
     annotations = [
@@ -49,14 +46,14 @@ def test_foils_are_pairs_and_one_image_in_twenty_is_held_out(tmp_path: Path) -> 
     assert Path(right.image).stem.endswith(right.candidate.split()[-1].strip(".").zfill(12))
 
 
-def textcaps(folder: Path) -> None:
+def textcaps(folder):
     pictures(folder / "train_images", "train.jpg", "val.jpg")
     for part in ("train", "val"):
         rows = [{"image_id": part, "caption_str": "A dog runs.", "set_name": part}]
         (folder / f"TextCaps_0.1_{part}.json").write_text(json.dumps({"data": rows, "dataset_type": part}))
 
 
-def localized_narratives(folder: Path) -> None:
+def localized_narratives(folder):
     pictures(folder, "mscoco_train2017/000000000139.jpg", "images/0a1b.jpg")
     row = {"dataset_id": "mscoco_train2017", "image_id": "139", "annotator_id": 1, "caption": "A dog runs."}
     write_lines(folder / "coco_train_localized_narratives-00000-of-00004.jsonl", [row])
@@ -64,7 +61,7 @@ def localized_narratives(folder: Path) -> None:
     write_lines(folder / "open_images_validation_localized_narratives.jsonl", [row])
 
 
-def pixelprose(folder: Path) -> None:
+def pixelprose(folder):
     keys = [f"{number:09}" for number in range(40)]
     pictures(folder, *(f"00000/{key}.jpg" for key in keys))
     captions = ["This image displays: A dog runs."] * 39 + [None]
@@ -72,7 +69,7 @@ def pixelprose(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [textcaps, localized_narratives, pixelprose], ids=lambda make: make.__name__)
-def test_captions_of_three_data_sets(make: Any, tmp_path: Path) -> None:
+def test_captions_of_three_data_sets(make, tmp_path):
     make(tmp_path)
     parts = load(f"{make.__name__.replace('_', '-')}={tmp_path}", loss="bce")
     assert set(parts) == {"train", "val"}
@@ -84,7 +81,7 @@ def test_captions_of_three_data_sets(make: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "targets", "rows"), [("vicr", {0.125}, 2), ("evalmuse-40k", {0.75, 0.0}, 60), ("polaris", {0.25}, 2)]
 )
-def test_a_caption_s_mean_rating_is_mapped_to_0_to_1(name: str, targets: set[float], rows: int, tmp_path: Path) -> None:
+def test_a_caption_s_mean_rating_is_mapped_to_0_to_1(name, targets, rows, tmp_path):
     pictures(tmp_path / "images", "0.jpg", "SD/1.png")
     lines = ["image,caption,subset,ratings,rating_2", "x/0.jpg,A dog.,train,1,2", "x/0.jpg,A cat.,val,5,"]
     (tmp_path / "vicr.csv").write_text("\n".join(lines))
@@ -100,7 +97,7 @@ def test_a_caption_s_mean_rating_is_mapped_to_0_to_1(name: str, targets: set[flo
     assert all(Path(row["sample"].image).is_file() for part in parts.values() for row in part)
 
 
-def test_what_is_missing_is_told(tmp_path: Path) -> None:
+def test_what_is_missing_is_told(tmp_path):
     (tmp_path / "vicr.csv").write_text("image,caption,ratings\nx/0.jpg,A dog.,1\n")
     with pytest.raises(DataError, match=r"vicr: no image is there, not even .*0\.jpg"):
         load(f"vicr={tmp_path}")

@@ -1,10 +1,7 @@
 """Ratings on the scale of Elo, their ranges, what cannot be rated, weights of pairs, rankings that are compared."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,19 +9,19 @@ from scipy.optimize import minimize
 
 from reward.errors import DataError
 from reward.metaeval.arena import Voter
-from reward.metaeval.arena.ratings import fit_strengths, rank_correlations, rate_models
+from reward.metaeval.arena.model_ratings import fit_strengths, rank_correlations, rate_models
 from reward.metaeval.arena.result import battle_table
 from tests.reward.metaeval.arena.made_arenas import draw_arena, table_of
 
 
-def fit(wins: Any) -> np.ndarray:
+def fit(wins):
     """Strengths of a table of wins: each cell is a battle that counts so often."""
     table = np.array(wins, dtype=float)
     pairs = np.argwhere(~np.eye(len(table), dtype=bool))
     return fit_strengths(pairs, np.ones(len(pairs)), table[tuple(pairs.T)][None], len(table))[0]
 
 
-def test_extreme_tables_converge() -> None:
+def test_extreme_tables_converge():
     wins = np.array([[0, 5000, 1e5], [1, 0, 5000], [1, 1, 0.0]])
     strengths = fit(wins)
     gradient = wins.sum(axis=1) - ((wins + wins.T) / (1 + np.exp(strengths[None] - strengths[:, None]))).sum(axis=1)
@@ -42,11 +39,11 @@ def test_extreme_tables_converge() -> None:
         ([[0, 1, 1, 0], [1, 0, 1, 0], [0, 0, 0, 0], [0, 0, 1, 0]], [0, 0, -np.inf, np.nan]),
     ],
 )
-def test_without_a_finite_maximum_ratings_are_infinite_or_none(wins: list[list[float]], expected: list[float]) -> None:
+def test_without_a_finite_maximum_ratings_are_infinite_or_none(wins, expected):
     np.testing.assert_allclose(fit(wins), expected, atol=1e-9)
 
 
-def test_elo_is_what_a_plain_loop_gives() -> None:
+def test_elo_is_what_a_plain_loop_gives():
     battles, points = draw_arena(np.random.default_rng(0).normal(size=4), 60, images=30, ties=0.4, seed=1)
     points[5] = np.nan
     decided = np.flatnonzero(~np.isnan(points))
@@ -62,7 +59,7 @@ def test_elo_is_what_a_plain_loop_gives() -> None:
     assert elo["rating"].sort_index().tolist() == pytest.approx(np.median(ratings[1:], axis=1).tolist())
 
 
-def test_a_model_that_won_everything_has_no_range_and_others_may_have_an_open_one() -> None:
+def test_a_model_that_won_everything_has_no_range_and_others_may_have_an_open_one():
     rows = rate_models(table_of("xy yz zy xz yz", people=[1.0] * 5), "people", resamples=200)["bradley-terry"]
     assert rows["win_rate"].to_dict() == {"x": 1, "y": 0.5, "z": 0.25}
     assert (list(rows.index), rows["rating"]["x"]) == (["x", "y", "z"], math.inf)
@@ -70,14 +67,14 @@ def test_a_model_that_won_everything_has_no_range_and_others_may_have_an_open_on
     assert rows["high"]["y"] == math.inf  # in some resamples it won everything
 
 
-def test_groups_that_never_met_are_named() -> None:
+def test_groups_that_never_met_are_named():
     with pytest.raises(DataError, match=r"these 2 groups of models.*x, y, v \| z, w"):
         rate_models(table_of("xy zw xv yz", people=[1, 0, 0.5, np.nan]), "people")
     with pytest.raises(DataError, match="none, since it has decided no battle"):
         rate_models(table_of("xy", people=[np.nan]), "people")
 
 
-def test_weights_minimise_the_loss_of_caparena() -> None:
+def test_weights_minimise_the_loss_of_caparena():
     """Section 3.2 of the paper: the sum of cross-entropies, each divided by the chance P of its pair."""
     battles, points = draw_arena([1.0, 0.2, -1.0], 90, images=60, ties=0.2, seed=1)
     rare = [n for n, battle in enumerate(battles) if n % 4 == 0 or "model 3" in battle.values()]
@@ -88,7 +85,7 @@ def test_weights_minimise_the_loss_of_caparena() -> None:
 
     for pair_weights, divisor in ((True, chances), (False, np.ones(len(sides)))):
 
-        def loss(strengths: np.ndarray, divisor: np.ndarray = divisor) -> float:
+        def loss(strengths, divisor=divisor):
             chance = 1 / (1 + np.exp(strengths[sides[:, 1]] - strengths[sides[:, 0]]))
             return float((-(points * np.log(chance) + (1 - points) * np.log(1 - chance)) / divisor).sum())
 
@@ -100,7 +97,7 @@ def test_weights_minimise_the_loss_of_caparena() -> None:
         assert rows["battles"].sum() == 2 * len(battles)  # battles are counted, not weighed
 
 
-def test_rank_correlations_of_ties_infinite_ratings_and_models_that_are_not_placed() -> None:
+def test_rank_correlations_of_ties_infinite_ratings_and_models_that_are_not_placed():
     first = np.array([[1, 2, np.nan, np.inf], [1, 2, 3, 4]])
     second = np.array([[1, 3, 2, np.inf], [-np.inf, 2, 1, 3]])
     assert rank_correlations(first[:1], second[:1])["spearman"].value == 1

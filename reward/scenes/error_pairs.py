@@ -26,7 +26,7 @@ SHORT_TOKENS = 60  # a short caption is within them, start token included
 
 
 @dataclass(frozen=True)
-class Pair:
+class ErrorPair:
     """A true caption and one with one error.
 
     Args:
@@ -52,7 +52,7 @@ class SteadyRandom(random.Random):
         return super().random()
 
 
-def make_pair(scene: Scene, category: str, rng: random.Random, *, long: bool = False) -> Pair | None:
+def make_pair(scene: Scene, category: str, rng: random.Random, *, long: bool = False) -> ErrorPair | None:
     """Writes a pair, or returns None if the scene or the draw allows no such error.
 
     Args:
@@ -86,7 +86,9 @@ def make_pair(scene: Scene, category: str, rng: random.Random, *, long: bool = F
     stated |= {("object", noun) for kind, noun in stated if kind in ("colour", "size", "pattern", "count", "position")}
     if ("action", "") in stated and scene.action:
         stated |= {("object", scene.action.agent), ("object", scene.action.patient)}
+    # An error may have renamed an object; both captions state the facts of the same ones.
     names = {new.noun: old.noun for old, new in zip(scene.entities, belief.entities, strict=False)}
+    # With one seed both captions are worded alike, and differ only where the facts do.
     seed = rng.getrandbits(64)
     correct = describe(
         scene, SteadyRandom(seed), facts=[fact for fact in scene.facts() if _key(fact) in stated], style=style
@@ -101,7 +103,7 @@ def make_pair(scene: Scene, category: str, rng: random.Random, *, long: bool = F
     wrong = _difference(correct, incorrect)
     if not wrong:
         return None
-    return Pair(correct, incorrect, category, wrong)
+    return ErrorPair(correct, incorrect, category, wrong)
 
 
 def true_caption(scene: Scene, rng: random.Random, *, long: bool) -> Caption | None:

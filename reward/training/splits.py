@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from reward.data.samples import column_names, one_image
 from reward.errors import DataError
-from reward.metaeval.benchmarks.registry import benchmark_spec
+from reward.metaeval.benchmarks.catalogue import benchmark_spec
 from reward.scoring.readers import files_of_splits
-from reward.training.published import CAPTIONS, RATED, load_captions, load_rated
+from reward.training.authors_files import CAPTIONS, RATED, load_caption_files, load_rated
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
@@ -24,7 +24,7 @@ _ARENA = "longcap-arena"  # read by `datasets`, not as a benchmark: its images a
 
 
 @dataclass(frozen=True)
-class Table:
+class Split:
     """One split.
 
     Args:
@@ -90,13 +90,13 @@ class _Images(Sequence[Any]):
         return image
 
 
-def load_tables(data: str | os.PathLike[str], config: TrainingConfig) -> dict[str, Table]:
+def load_splits(data: str | os.PathLike[str], config: TrainingConfig) -> dict[str, Split]:
     """Loads the splits of a data set, {name: split}.
 
     Args:
         data: `"scenes"` (made on the spot), a folder written by `save_to_disk` or readable by
             `datasets.load_dataset`, a Hub id, or the name of a published data set, `NAME` or `NAME=PATH`, see
-            `reward.training.published`. A split `validation` or `valid` is the part `val` if there is no such split.
+            `authors_files.yaml`. A split `validation` or `valid` is the part `val` if there is no such split.
         config: numbers and seed of the scenes.
     """
     if data == "scenes":
@@ -105,12 +105,12 @@ def load_tables(data: str | os.PathLike[str], config: TrainingConfig) -> dict[st
         splits = {}
         for number, (part, size) in enumerate(scene_parts(config).items()):
             splits[part] = make_dataset(size, config.scenes_seed + number)
-        return tables_of(splits, None)
+        return as_splits(splits, None)
     name, _, path = str(data).partition("=")
     if name in RATED and (path or not Path(name).exists()):
-        return {part: Table(part, rows, images) for part, (rows, images) in load_rated(name, path or None).items()}
+        return {part: Split(part, rows, images) for part, (rows, images) in load_rated(name, path or None).items()}
     if path and name in CAPTIONS:
-        return tables_of(load_captions(name, Path(path)), None)
+        return as_splits(load_caption_files(name, Path(path)), None)
     if path and name == _ARENA:  # a copy of what the Hub has
         data = path
         if not Path(path).is_dir():
@@ -120,17 +120,17 @@ def load_tables(data: str | os.PathLike[str], config: TrainingConfig) -> dict[st
     for alias in ("validation", "valid"):  # `datasets` calls the split of val.jsonl so
         if VALIDATION not in splits and alias in splits:
             splits[VALIDATION] = splits.pop(alias)
-    return tables_of(splits, folder if folder.is_dir() else None)
+    return as_splits(splits, folder if folder.is_dir() else None)
 
 
-def tables_of(splits: Mapping[str, Dataset], root: Path | None) -> dict[str, Table]:
+def as_splits(splits: Mapping[str, Dataset], root: Path | None) -> dict[str, Split]:
     """The splits, whose relative image paths start in `root`."""
-    tables = {}
+    by_name = {}
     for name, rows in splits.items():
         images = _Images(rows, root)
         columns = [column for column in rows.column_names if column not in images.columns]
-        tables[name] = Table(name, rows.select_columns(columns), images)
-    return tables
+        by_name[name] = Split(name, rows.select_columns(columns), images)
+    return by_name
 
 
 def _load(folder: Path, data: str) -> DatasetDict:

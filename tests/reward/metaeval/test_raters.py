@@ -1,7 +1,5 @@
 """Several metrics against ratings and raters, and the coefficients beside those of capevalkit."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -16,7 +14,7 @@ NOISY = {name: truth + 2 * RNG.normal(size=100) for name, truth in TRUTH.items()
 WEIGHTS = bootstrap_weights(100, resamples=60)
 
 
-def test_each_cell_is_the_tau_of_its_metric_and_aspect_and_differences_are_paired() -> None:
+def test_each_cell_is_the_tau_of_its_metric_and_aspect_and_differences_are_paired():
     ratings = {name: values.mean(axis=1) for name, values in RATERS.items()}
     found = compare_metrics({"truth": TRUTH, "noisy": NOISY}, ratings, WEIGHTS, subjects=["truth"])
     of_truth, of_noisy = found.agreement["truth"], found.agreement["noisy"]
@@ -30,7 +28,7 @@ def test_each_cell_is_the_tau_of_its_metric_and_aspect_and_differences_are_paire
     assert list(found.differences["truth"]) == ["noisy"]
 
 
-def test_a_rater_is_averaged_over_raters_and_metrics_are_held_against_the_same_targets() -> None:
+def test_a_rater_is_averaged_over_raters_and_metrics_are_held_against_the_same_targets():
     found = compare_with_raters(RATERS, {"truth": TRUTH, "noisy": NOISY}, WEIGHTS)
     own, targets = RATERS["desc"].T, [np.delete(RATERS["desc"], k, 1).mean(1) for k in range(3)]
     person = np.mean([kendall_tau(ratings, target) for ratings, target in zip(own, targets, strict=True)])
@@ -51,7 +49,7 @@ TABLES = {
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_tau_is_that_of_capevalkit_but_for_constants(name: str) -> None:
+def test_tau_is_that_of_capevalkit_but_for_constants(name):
     """The kit of VELA's authors, whose dependencies are older than ours, so that it is in no extra."""
     why = "capevalkit is not installed: pip install --no-deps capevalkit"
     peer = pytest.importorskip("capevalkit.domain.evaluation.correlations", reason=why, exc_type=ImportError)

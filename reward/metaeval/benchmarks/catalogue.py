@@ -144,7 +144,9 @@ def _items(spec: BenchmarkSpec, path: str, part: str, images: Path | None) -> It
     else:
         raise MissingFileError(f"{spec.name}: no path")
     # Where relative image paths start.
-    root = images or (Path(path).parent if Path(path).is_file() else Path(path))
+    root = images or Path(path)
+    if root.is_file():
+        root = root.parent
     items = (as_item(entry, spec.form, where, root) for where, entry in entries)
     if spec.form == RATINGS:
         items = (item for item in items if item["ratings"])

@@ -1,10 +1,5 @@
 """Rated captions, in the forms that people hold them in, become the same training rows."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import pytest
 from datasets import Dataset, DatasetDict
 from PIL import Image
@@ -13,17 +8,17 @@ from reward.errors import DataError
 from reward.metrics.base import MetricSpec
 from reward.metrics.vela import SPEC
 from reward.training.config import TrainingConfig
-from reward.training.ratings import Judgements, make_judgements
+from reward.training.judgements import make_judgements
 from reward.training.rows import load_rows
-from reward.training.tables import load_tables, tables_of
+from reward.training.splits import as_splits, load_splits
 from tests.toys.json_lines import write_lines
 
 ONE = MetricSpec(name="one", scorer="x:Y", aspects=("overall",))
 
 
-def rows(n: int = 3, **columns: Any) -> Dataset:
+def rows(n=3, **columns):
     """A split in the form of LongCap-Arena; a column None is left out."""
-    data: dict[str, Any] = {
+    data = {
         "image": [Image.new("RGB", (8, 8), (i, 0, 0)) for i in range(n)],
         "refs": [[f"reference {i} {k}" for k in range(4)] for i in range(n)],
         "cand": [f"candidate {i}" for i in range(n)],
@@ -33,17 +28,16 @@ def rows(n: int = 3, **columns: Any) -> Dataset:
     return Dataset.from_dict({name: values for name, values in data.items() if values is not None})
 
 
-def judged(splits: Any, part: str = "val", spec: MetricSpec = SPEC, **settings: Any) -> Judgements:
-    found = make_judgements({"data": tables_of(splits, None)}, part, spec, TrainingConfig(**settings))
-    assert found is not None
+def judged(splits, part="val", spec=SPEC, **settings):
+    found = make_judgements({"data": as_splits(splits, None)}, part, spec, TrainingConfig(**settings))
     return found
 
 
-def targets(judgements: Any) -> list[tuple[int, float]]:
+def targets(judgements):
     return [(row["aspect"], row["target"]) for row in judgements]
 
 
-def test_split_per_aspect_column_per_aspect_and_the_plain_score_mean_the_same() -> None:
+def test_split_per_aspect_column_per_aspect_and_the_plain_score_mean_the_same():
     scores = {"desc": [0.0, 0.5, 1.0], "flu": [1.0, 0.25, 0.0]}
     by_split = judged({f"val.{name}": rows(score=values) for name, values in scores.items()})
     by_column = judged({"val": rows(**scores)})
@@ -54,7 +48,7 @@ def test_split_per_aspect_column_per_aspect_and_the_plain_score_mean_the_same() 
     assert targets(judged({"val": rows()}, spec=ONE)) == [(0, 0), (0, 1 / 3), (0, 2 / 3)]
 
 
-def test_one_score_takes_every_rating_of_any_aspect_unless_it_is_rated_itself() -> None:
+def test_one_score_takes_every_rating_of_any_aspect_unless_it_is_rated_itself():
     one = SPEC.with_aspects(["overall"])
     of_aspects = {"val.desc": rows(score=[0.0, 0.5, 1.0]), "val.flu": rows(score=[1.0, 0.25, 0.0])}
     assert [target for _, target in targets(judged(of_aspects, spec=one))] == [0, 0.5, 1, 1, 0.25, 0]
@@ -62,11 +56,11 @@ def test_one_score_takes_every_rating_of_any_aspect_unless_it_is_rated_itself() 
     assert targets(judged(both, spec=one)) == [(0, 0.5)] * 3
 
 
-def test_references_are_left_out_and_chosen_anew_each_epoch_but_repeatably() -> None:
-    settings: dict[str, Any] = {"reference_free_rate": 0.4, "max_references": 2}
+def test_references_are_left_out_and_chosen_anew_each_epoch_but_repeatably():
+    settings = {"reference_free_rate": 0.4, "max_references": 2}
     splits = {"train.desc": rows(200), "val.desc": rows(200)}
 
-    def shown(epoch: int) -> list[tuple[str, ...]]:
+    def shown(epoch):
         judgements = judged(splits, "train", **settings)
         judgements.epoch = epoch
         return [tuple(row["sample"].references) for row in judgements]
@@ -82,7 +76,7 @@ def test_references_are_left_out_and_chosen_anew_each_epoch_but_repeatably() -> 
     assert not any(row["sample"].references for row in held_out.without_references())
 
 
-def test_without_references_none_need_be_there_and_one_text_is_one_reference() -> None:
+def test_without_references_none_need_be_there_and_one_text_is_one_reference():
     bare = judged({"train.desc": rows(refs=None)}, "train", reference_free_rate=1.0)
     assert [row["sample"].references for row in bare] == [()] * 3
     assert (bare.lengths(), bare.texts()) == ([len("candidate 0")] * 3, [f"candidate {i}" for i in range(3)])
@@ -103,13 +97,13 @@ def test_without_references_none_need_be_there_and_one_text_is_one_reference() -
         ({"n": 0}, r"split 'val\.desc' is empty"),
     ],
 )
-def test_bad_columns_name_split_and_row(columns: dict[str, Any], message: str) -> None:
+def test_bad_columns_name_split_and_row(columns, message):
     with pytest.raises(DataError, match=message):
         judged({"val.desc": rows(**columns)})
 
 
 @pytest.mark.parametrize("names", [("candidate", "references", "rating"), ("caption", "reference", "human_score")])
-def test_files_beside_their_images_are_taken_together_with_other_sets(names: tuple[str, ...], tmp_path: Path) -> None:
+def test_files_beside_their_images_are_taken_together_with_other_sets(names, tmp_path):
     mine, other = tmp_path / "mine", tmp_path / "other"
     mine.mkdir()
     for number in range(3):
@@ -139,15 +133,13 @@ def test_files_beside_their_images_are_taken_together_with_other_sets(names: tup
         ({"train": rows(score=[0.5] * 3), "val": rows()}, ONE, "all ratings of the part 'train' are equal"),
     ],
 )
-def test_what_cannot_be_trained_on_or_stopped_by_is_told(
-    splits: dict[str, Dataset], spec: MetricSpec, message: str, tmp_path: Path
-) -> None:
+def test_what_cannot_be_trained_on_or_stopped_by_is_told(splits, spec, message, tmp_path):
     DatasetDict(splits).save_to_disk(tmp_path / "data")
     with pytest.raises(DataError, match=message):
         load_rows(spec, [str(tmp_path / "data")], TrainingConfig())
 
 
-def test_sources_that_cannot_be_loaded_say_what_to_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sources_that_cannot_be_loaded_say_what_to_give(tmp_path, monkeypatch):
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")  # not what other tests loaded
     (tmp_path / "blank").mkdir()
     (tmp_path / "blank" / "train.jsonl").touch()
@@ -162,4 +154,4 @@ def test_sources_that_cannot_be_loaded_say_what_to_give(tmp_path: Path, monkeypa
         (tmp_path / "blank" / "train.jsonl", "is one file"),
     ):
         with pytest.raises(DataError, match=message):
-            load_tables(source, TrainingConfig())
+            load_splits(source, TrainingConfig())

@@ -141,6 +141,7 @@ def score_benchmark(
     spec = metric_spec(metric) if isinstance(metric, str) and source == "embedded" else load().spec
     runs: list[BenchmarkScores] = []
     for draw in range(1, 1 + max(1, benchmark.draws)):
+        # Draws differ in their references alone, which not every metric reads.
         if runs and not (references and runs[0].reads_references):
             break
         samples = benchmark.samples(references=references, draw=draw)

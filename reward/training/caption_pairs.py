@@ -17,8 +17,8 @@ from torch.utils.data import Dataset as TorchDataset
 from reward.data.samples import CaptionSample
 from reward.errors import DataError, InvalidSampleError
 from reward.training.corruptions.sampler import WORD_LEVEL, Negative, comparable, draw_negative
-from reward.training.ratings import TrainingRow
-from reward.training.tables import TRAIN, VALIDATION, Table, part_error
+from reward.training.judgements import TrainingRow
+from reward.training.splits import TRAIN, VALIDATION, Split, part_error
 
 if TYPE_CHECKING:
     from reward.scenes import Scene
@@ -116,7 +116,7 @@ class TablePairs(CaptionPairs):
     """Pairs of splits. Rows are read when a pair is asked for, and a wrong caption is drawn among those of its kind.
 
     Args:
-        tables: the splits, one after the other.
+        splits: the splits, one after the other.
         categories: names of the kinds of errors.
         pairs: (row, index in `categories`) of each pair.
         seed: seed of the draws.
@@ -125,7 +125,7 @@ class TablePairs(CaptionPairs):
 
     def __init__(
         self,
-        tables: Sequence[Table],
+        splits: Sequence[Split],
         categories: Sequence[str],
         pairs: Sequence[tuple[int, int]],
         *,
@@ -135,10 +135,10 @@ class TablePairs(CaptionPairs):
         super().__init__(categories, [kind for _, kind in pairs])
         self._pairs, self._seed, self._fresh = pairs, seed, fresh
         self._captions: list[str] = []
-        for table in tables:
-            self._captions += table.rows["caption"]
-        self._images = _joined([table.images for table in tables])
-        self._negatives = _joined([_Negatives(table) for table in tables])
+        for split in splits:
+            self._captions += split.rows["caption"]
+        self._images = _joined([split.images for split in splits])
+        self._negatives = _joined([_Negatives(split) for split in splits])
 
     def lengths(self) -> list[int]:
         return [len(self._captions[row]) for row, _ in self._pairs]
@@ -169,7 +169,7 @@ class TablePairs(CaptionPairs):
         raise DataError(f"{category!r} could not be made from any of {_TRIES} captions: leave it out of `categories`")
 
 
-def make_table_pairs(tables: Sequence[Table], config: TrainingConfig, *, fresh: bool) -> TablePairs:
+def make_table_pairs(splits: Sequence[Split], config: TrainingConfig, *, fresh: bool) -> TablePairs:
     """Pairs of splits, one after the other.
 
     Columns: `image` (or `file_name`), `caption` or `correct` (a correct caption), and wrong captions in any of
@@ -181,15 +181,15 @@ def make_table_pairs(tables: Sequence[Table], config: TrainingConfig, *, fresh: 
     one is left out. One row gives one pair for each of its kinds of errors.
 
     Args:
-        tables: the splits, named in messages.
+        splits: the splits, named in messages.
         config: the seed, and the categories: names from the columns or of `FAMILIES`; empty means all.
         fresh: whether each epoch draws afresh, as in training.
     """
-    tables = [_checked(table) for table in tables]
-    name = tables[0].name
+    splits = [_checked(split) for split in splits]
+    name = splits[0].name
     kinds_of_rows: list[set[str]] = []
-    for table in tables:
-        kinds_of_rows += _kinds_of_rows(table)
+    for split in splits:
+        kinds_of_rows += _kinds_of_rows(split)
     on_demand = [family for family, members in FAMILIES.items() if set(members) <= set(WORD_LEVEL)]
     offered = [*sorted(set().union(*kinds_of_rows)), *on_demand]
     categories, absent = [], []
@@ -211,7 +211,7 @@ def make_table_pairs(tables: Sequence[Table], config: TrainingConfig, *, fresh: 
         for kind, category in enumerate(categories):
             if category in kinds or category in on_demand:
                 pairs.append((row, kind))
-    rows = TablePairs(tables, categories, pairs, seed=config.seed, fresh=fresh)
+    rows = TablePairs(splits, categories, pairs, seed=config.seed, fresh=fresh)
     rows.left_out = dict(left_out)
     return rows
 
@@ -223,10 +223,10 @@ def _joined(parts: Any) -> ConcatDataset[Any]:
 class _Negatives(Sequence[list[Negative]]):
     """Wrong captions of each row, read when a row is."""
 
-    def __init__(self, table: Table) -> None:
-        names = table.rows.column_names
+    def __init__(self, split: Split) -> None:
+        names = split.rows.column_names
         columns = [name for name in names if name in ("incorrect", "category") or name.startswith(_PREFIX)]
-        self._rows = table.rows.select_columns(columns or ["caption"])
+        self._rows = split.rows.select_columns(columns or ["caption"])
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -246,12 +246,12 @@ class _Negatives(Sequence[list[Negative]]):
         return negatives
 
 
-def _kinds_of_rows(table: Table) -> list[set[str]]:
+def _kinds_of_rows(split: Split) -> list[set[str]]:
     """Kinds of errors of each row; warns of wrong captions that equal the correct one."""
-    negatives = _Negatives(table)
+    negatives = _Negatives(split)
     kinds: list[set[str]] = []
     unchanged = 0
-    for row, caption in enumerate(table.rows["caption"]):
+    for row, caption in enumerate(split.rows["caption"]):
         try:
             CaptionSample(caption)
             kinds.append(set())
@@ -261,22 +261,22 @@ def _kinds_of_rows(table: Table) -> list[set[str]]:
                 else:
                     kinds[row].add(_FAMILY_OF.get(negative.category, negative.category))
         except InvalidSampleError as error:
-            raise DataError(f"split {table.name!r}, row {row}: {error}") from error
+            raise DataError(f"split {split.name!r}, row {row}: {error}") from error
     if unchanged:
         reason = f"{unchanged} wrong captions are the correct one and are left out"
-        warnings.warn(f"split {table.name!r}: {reason}", stacklevel=3)
+        warnings.warn(f"split {split.name!r}: {reason}", stacklevel=3)
     return kinds
 
 
-def _checked(table: Table) -> Table:
-    columns = table.rows.column_names
+def _checked(split: Split) -> Split:
+    columns = split.rows.column_names
     if "correct" in columns and "caption" not in columns:  # as files of the pairwise benchmark have it
-        table = replace(table, rows=table.rows.rename_column("correct", "caption"))
+        split = replace(split, rows=split.rows.rename_column("correct", "caption"))
     required = {"caption": "caption"}
     if "incorrect" in columns:
         required["category"] = "category (of the column incorrect)"
-    table.check(required)
-    return table
+    split.check(required)
+    return split
 
 
 class ScenePairs(CaptionPairs):
@@ -292,7 +292,7 @@ class ScenePairs(CaptionPairs):
     """
 
     def __init__(self, part: str, count: int, config: TrainingConfig) -> None:
-        from reward.scenes.pairs import CATEGORIES
+        from reward.scenes.error_pairs import CATEGORIES
 
         by_default = (*CATEGORIES, *FAMILIES)
         categories = config.categories or by_default
@@ -332,7 +332,7 @@ class ScenePairs(CaptionPairs):
                 return ContrastPair(render(scene), *captions)
 
     def _captions(self, scene: Scene, category: str, rng: random.Random) -> tuple[str, str] | None:
-        from reward.scenes.pairs import make_texts, true_caption
+        from reward.scenes.error_pairs import make_texts, true_caption
 
         long = rng.random() < _LONG
         if category == FOIL:
@@ -348,7 +348,7 @@ class ScenePairs(CaptionPairs):
         return None if negative is None else (correct.text, negative.text)
 
 
-def make_pairs(sets: Mapping[str, Mapping[str, Table]], part: str, config: TrainingConfig) -> TablePairs | None:
+def make_pairs(sets: Mapping[str, Mapping[str, Split]], part: str, config: TrainingConfig) -> TablePairs | None:
     """The pairs of one part of data sets; None if none has it, unless it is the part to stop by.
 
     The part of a data set is the split `<part>.pairs` or, without it, the split `<part>`; see `make_table_pairs` for
@@ -359,13 +359,13 @@ def make_pairs(sets: Mapping[str, Mapping[str, Table]], part: str, config: Train
         part: the part's name.
         config: gives the categories and the seed.
     """
-    tables = []
+    splits_of_part = []
     for name, splits in sets.items():
-        table = splits.get(f"{part}.pairs", splits.get(part))
-        if table is not None:
-            tables.append(table)
+        split = splits.get(f"{part}.pairs", splits.get(part))
+        if split is not None:
+            splits_of_part.append(split)
         elif part == TRAIN:
             raise part_error({name: splits}, part, f"{part} or {part}.pairs")
-    if not tables and part == VALIDATION:
+    if not splits_of_part and part == VALIDATION:
         raise part_error(sets, part, f"{part} or {part}.pairs")
-    return make_table_pairs(tables, config, fresh=part == TRAIN) if tables else None
+    return make_table_pairs(splits_of_part, config, fresh=part == TRAIN) if splits_of_part else None

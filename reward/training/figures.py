@@ -11,17 +11,17 @@ from reward.errors import TrainingError
 from reward.metaeval.classification import roc_auc
 from reward.metaeval.correlation import kendall_tau
 from reward.metrics.base import MetricSpec
+from reward.training.caption_pairs import CaptionPairs
 from reward.training.config import TrainingConfig
-from reward.training.pairs import CaptionPairs
-from reward.training.ratings import Judgements
-from reward.training.rows import Rows
-from reward.training.tables import VALIDATION
+from reward.training.judgements import Judgements
+from reward.training.rows import TrainingRows
+from reward.training.splits import VALIDATION
 
 if TYPE_CHECKING:
     from reward.training.trainer import MetricTrainer
 
 
-def agreement(
+def rating_figures(
     scores: np.ndarray, targets: np.ndarray, aspect_ids: np.ndarray, aspects: Sequence[str]
 ) -> dict[str, float]:
     """Kendall's tau-c of each rated aspect, and their mean, by which training stops.
@@ -37,7 +37,7 @@ def agreement(
         {"tau_c": mean, "tau_c_<aspect>": ..., "mse": mean squared error}.
 
     Example:
-        >>> agreement(np.array([0.1, 0.9]), np.array([0.0, 1.0]), np.array([0, 0]), ["relevance"])["tau_c"]
+        >>> rating_figures(np.array([0.1, 0.9]), np.array([0.0, 1.0]), np.array([0, 0]), ["relevance"])["tau_c"]
         1.0
     """
     scores, targets = _checked(scores), np.asarray(targets, dtype=np.float64)
@@ -70,7 +70,7 @@ def pair_accuracy(
         {'accuracy': 1.0, 'accuracy_noun': 1.0, 'auc': 1.0}
     """
     scores, correct = _checked(scores), np.asarray(targets) > 0.5
-    is_right = scores[::2] > scores[1::2]
+    is_right = scores[::2] > scores[1::2]  # strictly: a metric that gives all captions one score ranks no pair
     kinds_of_pairs = np.asarray(kinds)[::2]
     accuracies = {}
     for kind, category in enumerate(categories):
@@ -90,12 +90,12 @@ def _checked(scores: np.ndarray) -> np.ndarray:
     return scores
 
 
-def figures_of(prediction: Any, rows: Rows, spec: MetricSpec) -> dict[str, float]:
-    """`agreement` or `pair_accuracy` of the predictions that a Trainer made for rows."""
+def figures_of(prediction: Any, rows: TrainingRows, spec: MetricSpec) -> dict[str, float]:
+    """`rating_figures` or `pair_accuracy` of the predictions that a Trainer made for rows."""
     targets, aspects = prediction.label_ids
     if isinstance(rows, CaptionPairs):
         return pair_accuracy(prediction.predictions, targets, aspects, rows.categories)
-    return agreement(prediction.predictions, targets, aspects, spec.aspects)
+    return rating_figures(prediction.predictions, targets, aspects, spec.aspects)
 
 
 def compare_figures(before: Mapping[str, float], after: Mapping[str, float]) -> tuple[str, float]:
@@ -112,7 +112,9 @@ def compare_figures(before: Mapping[str, float], after: Mapping[str, float]) -> 
     return f"{words} was {100 * before[name]:.1f} and is {100 * after[name]:.1f}", rise
 
 
-def evaluate(trainer: MetricTrainer, rows: Rows, spec: MetricSpec, *, learned: str = "") -> dict[str, float]:
+def predicted_figures(
+    trainer: MetricTrainer, rows: TrainingRows, spec: MetricSpec, *, learned: str = ""
+) -> dict[str, float]:
     """Figures of a network on rows, with their number n.
 
     Args:
@@ -135,7 +137,7 @@ def evaluate(trainer: MetricTrainer, rows: Rows, spec: MetricSpec, *, learned: s
 
 
 def evaluate_parts(
-    trainer: MetricTrainer, rows: Mapping[str, Rows], config: TrainingConfig, spec: MetricSpec
+    trainer: MetricTrainer, rows: Mapping[str, TrainingRows], config: TrainingConfig, spec: MetricSpec
 ) -> dict[str, dict[str, float]]:
     """Figures of every part that was not trained on, {part: figures}; see `TrainingResult.figures`."""
     figures: dict[str, dict[str, float]] = {}
@@ -147,5 +149,5 @@ def evaluate_parts(
         if isinstance(judgements, Judgements) and 0 < config.reference_free_rate < 1:
             views[f"{part} (reference-free)"] = judgements.without_references()
         for name, view in views.items():
-            figures[name] = evaluate(trainer, view, spec, learned=name if part == VALIDATION else "")
+            figures[name] = predicted_figures(trainer, view, spec, learned=name if part == VALIDATION else "")
     return figures

@@ -1,4 +1,8 @@
-"""Published data sets to train on, read from the files of their authors, which `published.yaml` describes."""
+"""Published data sets to train on, read from the files of their authors.
+
+A data set is an entry of `authors_files.yaml`. The code is for what tables cannot say: images whose names are made of
+several columns and may be missing, foils that stand apart from their captions, and ratings of benchmarks.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +16,10 @@ import yaml  # type: ignore[import-untyped]  # its stubs are a package of their 
 
 from reward.data.json_files import read_json
 from reward.errors import DataError
+from reward.metaeval.benchmarks.catalogue import load_benchmark
 from reward.metaeval.benchmarks.contrast import foil_pairs
 from reward.metaeval.benchmarks.files import find_file, read_table
-from reward.metaeval.benchmarks.genai_bench import held_out
-from reward.metaeval.benchmarks.registry import load_benchmark
+from reward.metaeval.benchmarks.rated_tables import held_out
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
@@ -23,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CaptionFiles:
-    """Where a data set has its captions and images; `published.yaml` says what the fields mean."""
+    """Where a data set has its captions and images; `authors_files.yaml` says what the fields mean."""
 
     files: list[str]
     caption: list[str]
@@ -48,7 +52,7 @@ CAPTIONS = {name: CaptionFiles(**facts) for name, facts in _TABLES["captions"].i
 RATED = {name: RatingScale(**facts) for name, facts in _TABLES["ratings"].items()}
 
 
-def load_captions(name: str, folder: Path) -> DatasetDict:
+def load_caption_files(name: str, folder: Path) -> DatasetDict:
     """Reads captions, or pairs of captions, from published files.
 
     Rows whose image file is not there are left out, with a warning that counts them: not every address of PixelProse
@@ -59,7 +63,7 @@ def load_captions(name: str, folder: Path) -> DatasetDict:
         folder: holds the files, and the images beside them or in a folder of them.
 
     Returns:
-        {part: rows}: `train`, `val` and perhaps `test`, with the columns of `reward.training.pairs.make_table_pairs`.
+        {part: rows}: `train`, `val` and perhaps `test`, with the columns of `caption_pairs.make_table_pairs`.
     """
     from datasets import Dataset, DatasetDict
 
@@ -83,6 +87,12 @@ def _caption_rows(layout: CaptionFiles, folder: Path) -> Iterator[tuple[str, dic
     """(part, row) of each caption; `file_name` is the path of its image, which may be missing."""
     for pattern in layout.files:
         for file in sorted(folder.glob(pattern)) or [find_file(folder, pattern)]:
+            # The part is in the name of the file, unless the authors have no part to stop by.
+            part = "test"
+            for name in ("train", "val"):
+                if f"_{name}" in file.name:
+                    part = name
+                    break
             for entry in _entries(file, layout.rows):
                 columns = [column for column in layout.caption if column in entry]
                 caption = entry[columns[0] if columns else layout.caption[0]]
@@ -93,17 +103,17 @@ def _caption_rows(layout: CaptionFiles, folder: Path) -> Iterator[tuple[str, dic
                 row = {"file_name": _image_of(entry, file, folder, layout), "caption": caption}
                 if layout.rows == "foils":
                     row |= {"incorrect": entry["foil"], "category": "foil"}
-                yield _part_of(entry, file, layout), row
+                if layout.held_out:
+                    part = "val" if held_out(str(entry[layout.held_out])) else "train"
+                yield part, row
 
 
 def _entries(file: Path, rows: str) -> Iterable[Mapping[str, Any]]:
-    """The rows of a file."""
+    """The rows of a file: foils with their captions, those below a key of a JSON file, or those of a table."""
     if rows == "foils":
         names = ("file_name", "caption", "foil")
         return (dict(zip(names, pair[1:], strict=True)) for pair in foil_pairs(file))
-    if rows:
-        return read_json(file)[rows]
-    return read_table(file)
+    return read_json(file)[rows] if rows else read_table(file)
 
 
 def _image_of(entry: Mapping[str, Any], file: Path, folder: Path, layout: CaptionFiles) -> Path:
@@ -114,15 +124,6 @@ def _image_of(entry: Mapping[str, Any], file: Path, folder: Path, layout: Captio
         if image.is_file():
             break
     return image
-
-
-def _part_of(entry: Mapping[str, Any], file: Path, layout: CaptionFiles) -> str:
-    if layout.held_out:
-        return "val" if held_out(str(entry[layout.held_out])) else "train"
-    for part in ("train", "val"):
-        if f"_{part}" in file.name:
-            return part
-    return "test"
 
 
 def load_rated(name: str, data: str | None) -> dict[str, tuple[Dataset, list[Any]]]:

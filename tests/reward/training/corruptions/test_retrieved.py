@@ -6,10 +6,10 @@ from PIL import Image
 
 from reward.backbones import load_clip
 from reward.errors import DataError
-from reward.training.corruptions import retrieval
-from reward.training.corruptions.retrieval import clip_embeddings, retrieve_negatives
+from reward.training.corruptions import retrieved
+from reward.training.corruptions.retrieved import clip_embeddings, retrieve_negatives
 from reward.training.corruptions.sampler import Negative
-from tests.toys.small_clip import small_clip
+from tests.toys.toy_clips import small_clip
 
 COUNT = 200
 rng = np.random.default_rng(0)
@@ -19,15 +19,15 @@ CAPTIONS = [f"caption {row}" for row in range(COUNT)]
 IMAGE_IDS = np.arange(COUNT) // 2  # two captions an image
 
 
-def unit(vectors: np.ndarray) -> np.ndarray:
+def unit(vectors):
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
-def texts(negatives, band: str) -> set[str]:
+def texts(negatives, band):
     return {negative.text for negative in negatives if negative.category == f"retrieved_{band}"}
 
 
-def test_bands_are_quantiles_of_the_similarity_to_captions_of_other_images() -> None:
+def test_bands_are_quantiles_of_the_similarity_to_captions_of_other_images():
     found = retrieve_negatives(CAPTIONS, IMAGE_IDS, EMBEDDINGS, IMAGES, cap=COUNT)
     table = unit(IMAGES) @ unit(EMBEDDINGS).T
     others = IMAGE_IDS[:, None] != IMAGE_IDS
@@ -42,21 +42,21 @@ def test_bands_are_quantiles_of_the_similarity_to_captions_of_other_images() -> 
             assert wanted <= texts(found[row], band) <= allowed
 
 
-def test_draws_do_not_depend_on_the_blocks_but_on_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def drawn(seed: int):
+def test_draws_do_not_depend_on_the_blocks_but_on_the_seed(monkeypatch):
+    def drawn(seed):
         return list(retrieve_negatives(CAPTIONS, IMAGE_IDS, EMBEDDINGS, IMAGES, cap=5, seed=seed))
 
     whole = drawn(2**80)
     assert {len(texts(whole[row], band)) for row in range(9) for band in ("easy", "medium")} == {5}
     assert drawn(1) != whole
-    monkeypatch.setattr(retrieval, "_AT_A_TIME", 7 * COUNT)
+    monkeypatch.setattr(retrieved, "_AT_A_TIME", 7 * COUNT)
     assert drawn(2**80) == whole
 
 
-def test_the_same_words_are_never_wrong_and_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_words_are_never_wrong_and_found_once(monkeypatch):
     captions = ["A dog.", "a  dog.", "A cat.", "A cat.", "A cow."]
     vectors = [[1, 0.0], [1, 0.01], [1, 0.1], [1, 0.1], [1, 0.2]]
-    monkeypatch.setattr(retrieval, "BANDS", {"easy": (0, 0.1), "medium": (0.1, 0.2), "hard": (0.2, 1)})
+    monkeypatch.setattr(retrieved, "BANDS", {"easy": (0, 0.1), "medium": (0.1, 0.2), "hard": (0.2, 1)})
     found = retrieve_negatives(captions, [1, 2, 3, 4, 5], vectors, vectors)
     names = [sorted(negative.text for negative in found[row]) for row in range(3)]
     assert names == [["A cat.", "A cow."], ["A cat.", "A cow."], ["A cow.", "A dog."]]
@@ -64,7 +64,7 @@ def test_the_same_words_are_never_wrong_and_found_once(monkeypatch: pytest.Monke
     assert retrieve_negatives(["a", "b"], [1, 2], alike, alike)[0] == [Negative("b", "retrieved_hard")]
 
 
-def test_clip_towers_embed_captions_and_images(tmp_path) -> None:
+def test_clip_towers_embed_captions_and_images(tmp_path):
     towers, words = load_clip(small_clip(tmp_path)), ["a star", "a ring", "two dogs"]
     images = [Image.new("RGB", (8, 8), name) for name in ("red", "green", "blue")]
     captions, pictures = clip_embeddings(towers, words, images, batch_size=2)
@@ -80,6 +80,6 @@ def test_clip_towers_embed_captions_and_images(tmp_path) -> None:
         (["a", "b"], [1, 2], [[1.0], [0.0]], r"embeddings\[1\] is zero or not finite"),
     ],
 )
-def test_bad_data_is_refused(captions, image_ids, vectors, message) -> None:
+def test_bad_data_is_refused(captions, image_ids, vectors, message):
     with pytest.raises(DataError, match=message):
         retrieve_negatives(captions, image_ids, vectors, vectors)

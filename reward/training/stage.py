@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from reward.errors import ConfigError
 from reward.metrics.base import MetricSpec
+from reward.training.caption_pairs import CaptionPairs
 from reward.training.config import TrainingConfig
-from reward.training.evaluation import compare_figures, evaluate, evaluate_parts, figures_of
-from reward.training.pairs import CaptionPairs
-from reward.training.record import STAGES, STATES, check_output, is_complete, read_record, write_record
-from reward.training.rows import Rows, make_order
-from reward.training.tables import TRAIN, VALIDATION
+from reward.training.figures import compare_figures, evaluate_parts, figures_of, predicted_figures
+from reward.training.record import STAGES, STATES, check_run_folder, is_complete, read_record, write_record
+from reward.training.rows import TrainingRows, make_order
+from reward.training.splits import TRAIN, VALIDATION
 
 if TYPE_CHECKING:
     from accelerate import PartialState
@@ -79,7 +79,7 @@ class TrainingResult:
 def train_stage(
     training: MetricTraining,
     spec: MetricSpec,
-    rows: Mapping[str, Rows],
+    rows: Mapping[str, TrainingRows],
     output: Path,
     config: TrainingConfig,
     record: dict[str, Any],
@@ -124,7 +124,7 @@ def train_stage(
         before = (read_record(output) or {}).get("before")
     if "init" in record and before is None:
         # with which the result is compared: a training that only does harm must not look like a success
-        before = evaluate(trainer, rows[VALIDATION], spec)
+        before = predicted_figures(trainer, rows[VALIDATION], spec)
         if process.is_main_process:
             write_record(output, {**record, "before": before})
         set_seed(config.seed)  # a resumed run does not evaluate here
@@ -181,12 +181,12 @@ def finished(folder: Path) -> TrainingResult | None:
 
 
 def begin(output: Path, record: Mapping[str, Any], *, resume: bool) -> PartialState:
-    """The processes of a run, after the main one has checked its folder; see `check_output`."""
+    """The processes of a run, after the main one has checked its folder; see `check_run_folder`."""
     from accelerate import PartialState
 
     process = PartialState(cpu=use_cpu())
     if process.is_main_process:
-        check_output(output, record, resume=resume)
+        check_run_folder(output, record, resume=resume)
     process.wait_for_everyone()
     return process
 
@@ -203,7 +203,7 @@ def _make_trainer(
     model: nn.Module,
     collate: Callable[[Sequence[Mapping[str, Any]]], dict[str, Any]],
     spec: MetricSpec,
-    rows: Mapping[str, Rows],
+    rows: Mapping[str, TrainingRows],
     states: Path,
     config: TrainingConfig,
 ) -> MetricTrainer:
@@ -265,7 +265,7 @@ def _make_trainer(
         args=args,
         data_collator=collate,
         train_dataset=rows[TRAIN],
-        eval_dataset=rows[VALIDATION].sorted_by_length(),
+        eval_dataset=rows[VALIDATION].sorted_by_length(),  # the order changes no figure, and saves padding
         compute_metrics=lambda prediction: figures_of(prediction, rows[VALIDATION], spec),
         callbacks=[EarlyStoppingCallback(early_stopping_patience=config.patience)],
     )

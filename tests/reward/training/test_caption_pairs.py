@@ -1,10 +1,6 @@
 """Pairs of captions from columns, from corruptions on demand and from scenes become balanced training rows."""
 
-from __future__ import annotations
-
 from collections import Counter
-from pathlib import Path
-from typing import Any
 
 import pytest
 from datasets import DatasetDict
@@ -13,43 +9,43 @@ from transformers import TrainingArguments
 from reward.data.images import load_image
 from reward.errors import DataError
 from reward.registry import metric_spec
-from reward.scenes.pairs import CATEGORIES
-from reward.training.config import TrainingConfig, make_config
-from reward.training.pairs import FAMILIES, CaptionPairs, TablePairs, make_table_pairs
+from reward.scenes.error_pairs import CATEGORIES
+from reward.training.caption_pairs import FAMILIES, make_table_pairs
+from reward.training.config import make_config
 from reward.training.rows import load_rows, make_order
-from reward.training.tables import tables_of
+from reward.training.splits import as_splits
 from tests.reward.training.small_runs import pair_rows
 
 
-def config(**changes: Any) -> TrainingConfig:
+def config(**changes):
     return make_config({"loss": "bce", "scenes_train": 40, "scenes_val": 20, "scenes_test": 0}, changes)
 
 
-def table(rows: Any, *categories: str, fresh: bool = True) -> TablePairs:
-    tables = list(tables_of({"train": rows}, None).values())
+def table(rows, *categories, fresh=True):
+    tables = list(as_splits({"train": rows}, None).values())
     return make_table_pairs(tables, config(categories=list(categories)), fresh=fresh)
 
 
-def load_pairs(*sources: str | Path, **settings: Any) -> dict[str, Any]:
+def load_pairs(*sources, **settings):
     return load_rows(metric_spec("beitscore"), [str(source) for source in sources], config(**settings))
 
 
-def captions(pairs: CaptionPairs) -> list[str]:
+def captions(pairs):
     return [pairs[item]["sample"].candidate for item in range(len(pairs))]
 
 
 @pytest.mark.parametrize("name", ["caption", "correct"])  # the latter in files of the pairwise benchmark
-def test_a_row_of_columns_becomes_a_correct_and_an_incorrect_caption(name: str) -> None:
+def test_a_row_of_columns_becomes_a_correct_and_an_incorrect_caption(name):
     pairs = table(pair_rows(**{"caption": None, name: pair_rows()["caption"]}), "count")
     assert (len(pairs), pairs.categories, pairs.counts()) == (8, ("count",), {"count": 4})
     right, wrong = pairs[4], pairs[5]
     assert right["sample"].candidate == "There are 2 red stars. A cat looks at them."
     assert wrong["sample"].candidate == "There are 3 red stars. A cat looks at them."
     assert (right["target"], wrong["target"]) == (1.0, 0.0)
-    assert load_image(right["sample"].image).getpixel((0, 0)) == (80, 0, 90)  # type: ignore[arg-type]
+    assert load_image(right["sample"].image).getpixel((0, 0)) == (80, 0, 90)
 
 
-def test_columns_named_after_categories_hold_texts_lists_or_nothing() -> None:
+def test_columns_named_after_categories_hold_texts_lists_or_nothing():
     action, easy = ["A dog.", None, None, "A bird."], [["Far.", "Off."], [], None, ["Away."]]
     rows = pair_rows(incorrect=None, category=None, incorrect_action=action, incorrect_retrieved_easy=easy)
     pairs = table(rows)
@@ -62,7 +58,7 @@ def test_columns_named_after_categories_hold_texts_lists_or_nothing() -> None:
     assert len({held_out.draw(first, epoch).incorrect for epoch in range(20)}) == 1
 
 
-def test_a_corruption_that_a_caption_does_not_allow_is_made_of_another() -> None:
+def test_a_corruption_that_a_caption_does_not_allow_is_made_of_another():
     rows = pair_rows(3, caption=["Star.", "Ring.", "A cat sleeps. A dog runs."], incorrect=None, category=None)
     pairs = table(rows, "shuffle")
     drawn = [pairs.draw(number, 0) for number in range(3)]
@@ -72,7 +68,7 @@ def test_a_corruption_that_a_caption_does_not_allow_is_made_of_another() -> None
         table(rows.select([0, 1]), "shuffle").draw(0, 0)
 
 
-def test_what_is_left_out_is_told() -> None:
+def test_what_is_left_out_is_told():
     rows = pair_rows(2, incorrect=["there are 0 red stars.  a cat looks at them.", "Another."])
     with pytest.warns(UserWarning, match="1 wrong captions are the correct one"):
         assert captions(table(rows, "count"))[1:] == ["Another."]
@@ -91,12 +87,12 @@ def test_what_is_left_out_is_told() -> None:
         ({"category": ["noun"] * 4}, "no pairs of the categories count; it offers noun, repeat, shuffle"),
     ],
 )
-def test_bad_columns_name_split_and_row(columns: dict[str, Any], message: str) -> None:
+def test_bad_columns_name_split_and_row(columns, message):
     with pytest.raises(DataError, match=message):
         table(pair_rows(**columns), *(["count"] if "offers" in message else []))
 
 
-def test_pairs_of_several_sets_are_taken_together_whatever_columns_they_have(tmp_path: Path) -> None:
+def test_pairs_of_several_sets_are_taken_together_whatever_columns_they_have(tmp_path):
     one, other = pair_rows(2), pair_rows(3, incorrect=None, category=None, incorrect_action=[["A."], [], ["B.", "C."]])
     DatasetDict({"train": one, "val.pairs": one, "test": one}).save_to_disk(tmp_path / "one")
     DatasetDict({"train": other}).save_to_disk(tmp_path / "other")
@@ -113,7 +109,7 @@ def test_pairs_of_several_sets_are_taken_together_whatever_columns_they_have(tmp
         load_pairs(tmp_path / "other")
 
 
-def test_scenes_give_every_kind_equally_often_and_other_scenes_each_epoch() -> None:
+def test_scenes_give_every_kind_equally_often_and_other_scenes_each_epoch():
     parts, other_seed = load_pairs("scenes"), load_pairs("scenes", seed=1)
     train, held_out = parts["train"], parts["val"]
     assert train.counts() == dict.fromkeys((*CATEGORIES, *FAMILIES), 4)
@@ -126,14 +122,14 @@ def test_scenes_give_every_kind_equally_often_and_other_scenes_each_epoch() -> N
     assert captions(held_out) == captions(other_seed["val"])
 
 
-def test_scenes_make_foils_and_no_unknown_kinds() -> None:
+def test_scenes_make_foils_and_no_unknown_kinds():
     right, wrong = captions(load_pairs("scenes", categories=["foil"], scenes_train=4)["train"])[:2]
     assert len(set(right.split()) - set(wrong.split())) in (1, 2, 3)
     with pytest.raises(DataError, match="no errors of the kinds taste; known: spatial"):
         load_pairs("scenes", categories=["taste"])
 
 
-def test_of_the_pool_each_pair_comes_once_and_of_balanced_kinds_all_as_often() -> None:
+def test_of_the_pool_each_pair_comes_once_and_of_balanced_kinds_all_as_often():
     kinds = ["foil"] * 6 + ["action"] * 2 + ["count"]
     pairs, place = table(pair_rows(9, category=kinds), "foil", "action", "count"), TrainingArguments(use_cpu=True)
     pool, balanced = (list(make_order(pairs, config(sampling=name), place)) for name in ("pool", "balanced"))

@@ -13,7 +13,7 @@ from reward.backbones.clip_tokens import CLIP_TOKENS, clip_length, first_differe
 from reward.data.tagging import split_words
 from reward.metaeval import load_benchmark
 from reward.scenes import CATEGORIES, Oracle, Scene, make_pair, make_pair_dataset, render, sample_scene
-from reward.scenes.pairs import SHORT_TOKENS, WORD_LEVEL
+from reward.scenes.error_pairs import SHORT_TOKENS, WORD_LEVEL
 
 ORACLE = Oracle()
 # Kinds of facts that an error of a category makes false, besides spatial relations that follow from positions.
@@ -37,6 +37,7 @@ def test_one_caption_is_true_and_the_other_differs_from_it_in_wrong_words_alone(
     assert (pair.category, correct.precision, correct.faults, incorrect.faults) == (category, 1.0, 0, 0)
     assert incorrect.precision < 1.0
     assert {fact[0] for fact in incorrect.wrong} - {"spatial"} <= KINDS[category]
+    assert all(fact[2] > 1 for fact in incorrect.wrong if (category, fact[0]) == ("count", "count"))  # no fair guess
 
     wrong = set(pair.wrong)
     assert list(pair.wrong) == sorted(wrong) != []
@@ -108,21 +109,20 @@ def test_rows_do_not_depend_on_one_another_and_share_no_scene_with_others_seeds_
     assert alone in found
 
 
-def test_tokens_are_counted_as_open_clip_writes_them() -> None:
+def test_tokens_are_counted_as_open_clip_writes_them():
     long = "There is a dog on the sand beside one boat. " * 10 + "Two men carry a net, and a sign says OPEN."
     late = long.replace("Two men", "Six men")
     tokenizer = SimpleTokenizer()
     for correct, incorrect in (("A red star.", "A red stars."), ("One.", "One. Two."), (long, late)):
         place = first_different_token(correct, incorrect)
         first, second = (tokenizer([text], context_length=200)[0].tolist() for text in (correct, incorrect))
-        assert place is not None
         assert (first[:place], first[place] == second[place]) == (second[:place], False)
     assert clip_length(long) == tokenizer([long], context_length=200)[0].tolist().index(tokenizer.eot_token_id)
     assert tokenizer([long]).tolist() == tokenizer([late]).tolist()  # a CLIP cannot tell the two captions apart
 
 
 @pytest.mark.parametrize("part", ["short", "long"])
-def test_the_benchmark_of_scenes_holds_the_pairs_of_every_kind(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_benchmark_of_scenes_holds_the_pairs_of_every_kind(part, monkeypatch):
     monkeypatch.setattr("reward.metaeval.benchmarks.scenes.EACH", 1)  # the whole takes long
     rows = load_benchmark("scenes-pairs", part=part).rows
     assert rows["label"].tolist() == [0] * 7

@@ -231,6 +231,7 @@ def _attack_captions(
     cases: list[tuple[str, int, str, str]] = []
     skipped: Counter[str] = Counter()
     for number, row in enumerate(rows):
+        # Some attacks borrow sentences: those of another image, or they would be true of this one.
         rows_of_other_images = np.flatnonzero(images != images[number])
         for name, attack in attacks.items():
             rng = random.Random(f"{seed} {number} {name}")

@@ -13,7 +13,7 @@ from reward.data.samples import CaptionSample, column_names
 from reward.errors import DataError, InvalidSampleError
 from reward.metaeval.benchmarks.items import OVERALL
 from reward.metrics.base import MetricSpec, installed_specs
-from reward.training.tables import TRAIN, VALIDATION, Table, part_error
+from reward.training.splits import TRAIN, VALIDATION, Split, part_error
 
 if TYPE_CHECKING:
     from reward.training.config import TrainingConfig
@@ -31,7 +31,7 @@ class TrainingRow(TypedDict):
     target: float
 
 
-class Rating(NamedTuple):
+class Judgement(NamedTuple):
     """One rating of a caption, whose image is `images[row]`."""
 
     candidate: str
@@ -60,7 +60,7 @@ class Judgements(TorchDataset[TrainingRow]):
 
     step: ClassVar[int] = 1  # rows of a judgement
 
-    ratings: Sequence[Rating]
+    ratings: Sequence[Judgement]
     seed: int = 0
     reference_free_rate: float = 0.0
     max_references: int | None = None
@@ -120,7 +120,7 @@ class Judgements(TorchDataset[TrainingRow]):
 
 
 def make_judgements(
-    sets: Mapping[str, Mapping[str, Table]], part: str, spec: MetricSpec, config: TrainingConfig
+    sets: Mapping[str, Mapping[str, Split]], part: str, spec: MetricSpec, config: TrainingConfig
 ) -> Judgements | None:
     """The rows of one part of data sets, one after the other; None if none has it, unless it is the part to stop by.
 
@@ -144,17 +144,17 @@ def make_judgements(
     joins_aspects = spec.aspects == (OVERALL,) != installed.aspects
     splits_of_aspects = ", ".join(f"{part}.{name}" for name in spec.aliases or spec.aspects)
     expected = f"splits {splits_of_aspects}, or a split {part!r} with columns named after the aspects"
-    ratings: list[Rating] = []
+    ratings: list[Judgement] = []
     for name, splits in sets.items():
         columns = _rating_columns(splits, part, spec)
         if not columns and joins_aspects:
-            columns = [(table, column, 0) for table, column, _ in _rating_columns(splits, part, installed)]
+            columns = [(split, column, 0) for split, column, _ in _rating_columns(splits, part, installed)]
         if not columns and part in splits and len(spec.aspects) == 1:
             columns = [(splits[part], "score", 0)]
         if not columns and part == TRAIN:
             raise part_error({name: splits}, part, expected)
-        for table, column, aspect in columns:
-            ratings += _ratings_of(table, column, aspect, needs_references=config.reference_free_rate < 1)
+        for split, column, aspect in columns:
+            ratings += _ratings_of(split, column, aspect, needs_references=config.reference_free_rate < 1)
     if not ratings and part == VALIDATION:
         raise part_error(sets, part, expected)
     if not ratings:
@@ -196,7 +196,7 @@ def check_ratings(parts: Mapping[str, Any], spec: MetricSpec) -> None:
             raise DataError(f"all ratings of the part {part!r} are equal, {use}")
 
 
-def _rating_columns(splits: Mapping[str, Table], part: str, spec: MetricSpec) -> list[tuple[Table, str, int]]:
+def _rating_columns(splits: Mapping[str, Split], part: str, spec: MetricSpec) -> list[tuple[Split, str, int]]:
     """(split, column of the ratings, index of the aspect) for each rated aspect."""
     aspects = {aspect: index for index, aspect in enumerate(spec.aspects)}
     for alias, aspect in spec.aliases.items():
@@ -207,25 +207,25 @@ def _rating_columns(splits: Mapping[str, Table], part: str, spec: MetricSpec) ->
             columns.append((splits[f"{part}.{name}"], "score", index))
     if columns or part not in splits:
         return columns
-    table = splits[part]
-    return [(table, name, index) for name, index in aspects.items() if name in table.rows.column_names]
+    split = splits[part]
+    return [(split, name, index) for name, index in aspects.items() if name in split.rows.column_names]
 
 
-def _ratings_of(table: Table, column: str, aspect: int, *, needs_references: bool) -> list[Rating]:
+def _ratings_of(split: Split, column: str, aspect: int, *, needs_references: bool) -> list[Judgement]:
     """The ratings in a column; a faulty cell is refused with its row."""
     if column == "score":
-        column = _column_of(table, column)
-    candidate_column = _column_of(table, "cand")
-    reference_column = _column_of(table, "refs")
+        column = _column_of(split, column)
+    candidate_column = _column_of(split, "cand")
+    reference_column = _column_of(split, "refs")
     required = {candidate_column: "cand", column: column}
     if needs_references:
         required = {reference_column: "refs", **required}
-    table.check(required)
-    candidates = table.rows[candidate_column]
-    references: Sequence[Any] = table.rows[reference_column] if needs_references else [()] * len(candidates)
+    split.check(required)
+    candidates = split.rows[candidate_column]
+    references: Sequence[Any] = split.rows[reference_column] if needs_references else [()] * len(candidates)
     ratings = []
-    for row, rating in enumerate(table.rows[column]):
-        where = f"split {table.name!r}, row {row}"
+    for row, rating in enumerate(split.rows[column]):
+        where = f"split {split.name!r}, row {row}"
         if isinstance(rating, bool) or not isinstance(rating, (int, float)) or not 0 <= rating <= 1:  # or NaN
             raise DataError(
                 f"{where}: {column} must be a number in [0, 1], got {rating!r}; "
@@ -235,13 +235,13 @@ def _ratings_of(table: Table, column: str, aspect: int, *, needs_references: boo
             sample = CaptionSample(candidates[row], references=references[row])
         except InvalidSampleError as error:
             raise DataError(f"{where}: {error}") from error
-        ratings.append(Rating(sample.candidate, sample.references, aspect, float(rating), table.images, row))
+        ratings.append(Judgement(sample.candidate, sample.references, aspect, float(rating), split.images, row))
     return ratings
 
 
-def _column_of(table: Table, name: str) -> str:
+def _column_of(split: Split, name: str) -> str:
     """The column itself, or else the first with a usual name of its role."""
-    columns = table.rows.column_names
+    columns = split.rows.column_names
     if name in columns:
         return name
     return next((usual for usual in column_names(_ROLES[name]) if usual in columns), name)

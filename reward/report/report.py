@@ -1,0 +1,140 @@
+"""The report of a command, written as JSON, in Markdown, and as an HTML page."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any
+
+from markupsafe import Markup
+
+from reward.errors import OutputError
+from reward.optional import installed_versions
+from reward.report.page import Picture, charts, listed, page, pictures, table
+from reward.report.tables import Table, markdown
+from reward.scoring.writers import refuse_address, write_text
+
+_PACKAGES = ("capreward", "numpy", "scipy", "torch", "transformers", "open_clip_torch", "pycocoevalcap")
+
+
+@dataclasses.dataclass
+class Report:
+    """What a command shows.
+
+    Args:
+        name: of the command, and of the files.
+        heading: of the pages.
+        command: as it was typed.
+        figures: all results, for JSON; with `seed` and `resamples`, which pages show, too.
+        tables: from top to bottom.
+        notes: sentences below the tables.
+        plots: of the HTML page: titles, each with {heading: function that draws a plot}; drawing takes a while.
+        galleries: pictures of the HTML page: {title: pictures}.
+        warnings: sentences above the tables of the HTML page.
+    """
+
+    name: str
+    heading: str
+    command: str
+    figures: Mapping[str, Any]
+    tables: Sequence[Table]
+    notes: Sequence[str]
+    plots: Sequence[tuple[str, Mapping[str, Callable[[], Markup]]]] = ()
+    galleries: Mapping[str, Sequence[Picture]] = dataclasses.field(default_factory=dict)
+    warnings: Sequence[str] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """All results as plain JSON values, with the command and the versions that made them."""
+        return {"command": self.command, "versions": installed_versions(_PACKAGES), **plain(self.figures)}
+
+    def markdown(self) -> str:
+        """The tables and the notes as a page in Markdown."""
+        parts = [f"# {self.heading}", f"`{self.command}`"]
+        for shown in self.tables:
+            parts += [f"## {shown.title}", markdown(shown.frame, shown.best)]
+        parts.append("\n".join(f"- {note}" for note in self.notes))
+        parts.append(" · ".join(self._origin()))
+        return "\n\n".join(parts) + "\n"
+
+    def html(self, *, figures_file: str = "") -> str:
+        """All of it as one HTML page, which names the file that holds the figures, if there is one."""
+        sections = [(shown.title, table(shown.frame, shown.best)) for shown in self.tables]
+        sections.append(("", listed(self.notes)))
+        for title, plots in self.plots:
+            sections.append((title, charts({heading: draw() for heading, draw in plots.items()})))
+        for title, rows in self.galleries.items():
+            sections.append((title, pictures(rows)))
+        footer = self._origin()
+        if figures_file:
+            footer.append(f"all figures: {figures_file}")
+        return page(self.heading, sections, command=self.command, warnings=self.warnings, footer=footer)
+
+    def _origin(self) -> list[str]:
+        """What figures may depend on: versions, seed and resamples."""
+        origin = [f"{package} {number}" for package, number in installed_versions(_PACKAGES).items()]
+        if "seed" in self.figures:
+            origin += [f"seed {self.figures['seed']}", f"{self.figures['resamples']} resamples"]
+        return origin
+
+    def write(self, output: Path) -> Path:
+        """Writes NAME.json, NAME.md and NAME.html, each whole or not at all; gives the path of the HTML page.
+
+        Args:
+            output: folder of the files; or one of the three by its path, which alone is then written.
+        """
+        check_report(output)
+        if is_file(output):
+            files = {output: output.suffix}
+        else:
+            files = {output / f"{self.name}{ending}": ending for ending in (".json", ".md", ".html")}
+        for file, ending in files.items():
+            if ending == ".json":
+                text = json.dumps(self.to_json(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+            elif ending == ".md":
+                text = self.markdown()
+            else:
+                text = self.html(figures_file=f"{self.name}.json" if len(files) > 1 else "")
+            write_text(file, text)
+        return file
+
+
+def check_report(output: Path) -> None:
+    """Checks, before anything is scored, that a report can be written, as files in a folder or as one file."""
+    refuse_address(output)
+    folder = output.parent if is_file(output) else output
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise OutputError(f"cannot write {output}: {error.strerror or error}") from error
+
+
+def is_file(output: Path) -> bool:
+    """Whether a report is to be one file, and not a folder of them."""
+    return output.suffix in (".json", ".md", ".html") and not output.is_dir()
+
+
+def plain(value: Any) -> Any:
+    """Plain values for JSON: dataclasses become dicts, and numbers that are not finite None.
+
+    Example:
+        >>> plain({"a": [1.5, float("nan")]})
+        {'a': [1.5, None]}
+    """
+    # Not `dataclasses.asdict`, which would copy what is inside and leave its NaN.
+    if dataclasses.is_dataclass(value):
+        value = vars(value)
+    if isinstance(value, Mapping):
+        return {str(name): plain(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if hasattr(value, "item"):  # a numpy scalar
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

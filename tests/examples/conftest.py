@@ -1,8 +1,0 @@
-"""Models with random weights."""
-
-from tests.toys.untrained_checkpoints import (  # noqa: F401
-    captioner_folder,
-    models,
-    scene_beitscore_folder,
-    scene_vela_folder,
-)
