@@ -68,7 +68,7 @@ CLAIMS = MetricSpec(
     needs_references=True,
     texts=("wrong_claims", "missing_facts"),
     suits="short, long",
-    blind_to=f"{_BLIND}; grammar; claims that are made twice",
+    blind_to=f"{_BLIND}; grammar; sentences that are true of any image, or said twice in other words",
     checkpoints=(QWEN_VL_7B, QWEN_VL_3B),
     citation={
         "author": "Jing, Liqiang and Li, Ruosen and Chen, Yunmo and Du, Xinya",

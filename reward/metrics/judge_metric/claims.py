@@ -8,14 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
-
 from reward.data.samples import CaptionSample, is_blank
 from reward.data.sentences import split_sentences
 from reward.data.written_captions import without_reasoning
 from reward.errors import ConfigError
 from reward.judges.base import Answer, Judge, Question, read_each
-from reward.judges.wording import check_places, fill
+from reward.judges.wording import fill
 from reward.metrics.judge_metric import CLAIMS
 from reward.metrics.judge_metric.base import JudgedCaption, Rating
 from reward.metrics.judge_metric.items import BULLET, Item, read_facts, weighted_share
@@ -23,8 +21,7 @@ from reward.metrics.judge_metric.prompt import AskPrompt
 from reward.metrics.judge_metric.scorer import JudgeScorer, Verdict
 
 PRECISION, COVERAGE = CLAIMS.aspects
-# The column that lists what failed, by the aspect.
-_COLUMNS = dict(zip(CLAIMS.aspects, CLAIMS.texts, strict=True))
+_COLUMNS = dict(zip(CLAIMS.aspects, CLAIMS.texts, strict=True))  # of what failed, by aspect
 _SPLITS = ("sentences", "judge")
 
 
@@ -33,7 +30,7 @@ class ClaimsPrompt(AskPrompt):
     """The texts about claims and facts, see `claims.yaml` beside this file.
 
     Args:
-        ask: asks whether the image shows a claim; holds `{claim}` once, and perhaps `{candidate}`, the whole caption.
+        ask: asks whether the image shows a claim; holds `{claim}` once.
         cover: asks whether a caption says a fact; holds `{candidate}` and `{fact}` once.
         split: asks for the list of a caption's claims; holds `{candidate}` once.
     """
@@ -41,26 +38,16 @@ class ClaimsPrompt(AskPrompt):
     metric: ClassVar = "claims"
     default_file: ClassVar[Path] = Path(__file__).with_name("claims.yaml")
     form: ClassVar[str] = ""
-    places: ClassVar = {"cover": ("candidate", "fact"), "split": ("candidate",)}
+    places: ClassVar = {"ask": ("claim",), "cover": ("candidate", "fact"), "split": ("candidate",)}
     optional_places: ClassVar = ()
 
     read: Any = "yes"
     cover: str = ""
     split: str = ""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_places(self.ask, "ask", "claim", optional=("candidate",))
-
 
 class Statement(NamedTuple):
-    """One thing that the judge is asked about a caption.
-
-    Args:
-        aspect: "precision" of a claim of the caption, "coverage" of a fact.
-        item: its text and its weight.
-        question: what the judge is asked.
-    """
+    """What the judge is asked about a caption: a claim of it, of the aspect "precision", or a fact, of "coverage"."""
 
     aspect: str
     item: Item
@@ -68,7 +55,7 @@ class Statement(NamedTuple):
 
     @property
     def key(self) -> tuple[int, str]:
-        """Equal questions about one image have one key; images cannot be compared, and are not copied on the way."""
+        """That of equal questions about one image, which is one object in a call."""
         return id(self.question.image), self.question.text
 
 
@@ -77,24 +64,20 @@ class ClaimsScorer(JudgeScorer):
 
     Precision is the mean over the claims of a caption of the probability that the image shows them. Coverage is the
     mean over facts, which are the sentences of the references or stand in a column, of the probability that the
-    caption says them; the judge sees caption and fact alone. A claim or a fact that stands there twice counts once,
-    and captions of one image that claim the same are asked about it once. The tables have the columns `wrong_claims`
-    and `missing_facts`: those with a probability below one half, one a line.
+    caption says them; the judge sees caption and fact alone. Equal sentences count once, and the judge is asked once
+    about a claim that several captions of an image make. The tables have the columns `wrong_claims` and
+    `missing_facts`: those with a probability below one half, one a line.
 
     Source: Jing et al., "FaithScore", with probabilities in place of verdicts, and facts that are to be said.
 
     Args:
-        judge: a vision-language model, or several, for the mean of their probabilities.
+        judge: a vision-language model.
         aspects: which of "precision" and "coverage" are asked for. Precision alone needs no references, coverage alone
             no image.
-        split: what the claims of a caption are: its "sentences", or those that the (first) "judge" lists, which costs
-            an answer a caption.
+        split: the claims of a caption are its "sentences", or those that the "judge" lists in one further answer.
         column: of the facts, in the forms of criteria, see `read_facts`; None takes the sentences of the references.
-        prompt: a ClaimsPrompt, its fields, or a YAML file (start from a copy of `claims.yaml` in this folder).
+        prompt: a ClaimsPrompt, its fields, or a YAML file (start from a copy of `claims.yaml`).
         max_new_tokens, max_characters, pad_images, explain: see `JudgeScorer`.
-
-    Raises:
-        ConfigError: a prompt, an aspect or a split that cannot be.
 
     Example:
         >>> from PIL import Image
@@ -108,12 +91,13 @@ class ClaimsScorer(JudgeScorer):
     """
 
     spec = CLAIMS
+    asks_several = False
     prompt_class = ClaimsPrompt
     saved = (*JudgeScorer.saved, "aspects", "split")
 
     def __init__(
         self,
-        judge: Judge | Sequence[Judge],
+        judge: Judge,
         *,
         aspects: Sequence[str] = CLAIMS.aspects,
         split: str = "sentences",
@@ -132,39 +116,32 @@ class ClaimsScorer(JudgeScorer):
             pad_images=pad_images,
             explain=explain,
         )
-        if isinstance(aspects, str):
-            aspects = (aspects,)
         if not aspects or not set(aspects) <= set(CLAIMS.aspects):
-            raise ConfigError(f"aspects must be of {', '.join(CLAIMS.aspects)}, got {aspects!r:.80}")
+            raise ConfigError(f"aspects must be a list of {' and '.join(CLAIMS.aspects)}, got {aspects!r:.80}")
         if split not in _SPLITS:
             raise ConfigError(f"split must be one of {', '.join(_SPLITS)}, got {split!r:.80}")
         # Always in this order, as what is asked about the image comes first.
         self.aspects = tuple(aspect for aspect in CLAIMS.aspects if aspect in aspects)
         self.split = split
         self.column = column
-        unused = [_COLUMNS[aspect] for aspect in CLAIMS.aspects if aspect not in aspects]
         covers = COVERAGE in self.aspects
         self.spec = replace(
-            self.spec,
-            aspects=self.aspects,
-            texts=tuple(name for name in self.spec.texts if name not in unused),
+            self.spec.with_aspects(self.aspects),
+            texts=(*(_COLUMNS[aspect] for aspect in self.aspects), *self.spec.texts[2:]),
             columns=(column,) if column is not None and covers else (),
             needs_image=PRECISION in self.aspects,
             needs_references=column is None and covers,
         )
 
     def context(self, sample: CaptionSample) -> Hashable:
-        """The facts in the column; those of the references are read where these are cut."""
-        if not self.spec.columns:
-            return ()
-        return read_facts(sample.columns.get(self.spec.columns[0]))
+        """The facts in the column; those of the references come from what the judge may see of these."""
+        return read_facts(sample.columns.get(self.spec.columns[0])) if self.spec.columns else ()
 
     def rate(self, captions: list[JudgedCaption]) -> list[Rating | str]:
         """See `JudgedScorer.rate`."""
-        claims_by_caption = self._claims(captions)
         statements_by_caption: list[list[Statement] | str] = []
-        questions: dict[Hashable, Question] = {}
-        for caption, claims in zip(captions, claims_by_caption, strict=True):
+        questions: dict[tuple[int, str], Question] = {}  # each once, for all captions
+        for caption, claims in zip(captions, self._claims(captions), strict=True):
             if isinstance(claims, str):
                 statements_by_caption.append(claims)
                 continue
@@ -172,14 +149,9 @@ class ClaimsScorer(JudgeScorer):
             statements_by_caption.append(statements)
             for statement in statements:
                 questions.setdefault(statement.key, statement.question)
-        verdicts = dict(zip(questions, self._mean_verdicts(list(questions.values())), strict=True))
-        ratings: list[Rating | str] = []
-        for statements_or_reason in statements_by_caption:
-            if isinstance(statements_or_reason, str):
-                ratings.append(statements_or_reason)
-            else:
-                ratings.append(self._rating(statements_or_reason, verdicts))
-        return ratings
+        answers = self._verdicts(list(questions.values()), [], self._word_readers[0])
+        verdicts = dict(zip(questions, answers, strict=True))
+        return [self._rating(statements, verdicts) for statements in statements_by_caption]
 
     def _claims(self, captions: list[JudgedCaption]) -> Sequence[list[str] | str]:
         """The claims of each caption, each once, or why there are none."""
@@ -199,9 +171,8 @@ class ClaimsScorer(JudgeScorer):
         system = self.prompt.system or None
         statements = []
         for claim in claims:
-            text = fill(self.prompt.ask, claim=self.prompt.quoted(claim), candidate=candidate)
-            question = Question(text, image=caption.image, system=system)
-            statements.append(Statement(PRECISION, Item(claim), question))
+            text = fill(self.prompt.ask, claim=self.prompt.quoted(claim))
+            statements.append(Statement(PRECISION, Item(claim), Question(text, image=caption.image, system=system)))
         facts: Sequence[Item] = caption.context
         if COVERAGE in self.aspects and not self.spec.columns:
             facts = [Item(sentence) for sentence in _sentences("\n".join(caption.references))]
@@ -210,20 +181,10 @@ class ClaimsScorer(JudgeScorer):
             statements.append(Statement(COVERAGE, fact, Question(text, system=system)))
         return statements
 
-    def _mean_verdicts(self, questions: list[Question]) -> list[Verdict | str]:
-        """The mean of all judges' verdicts on each question, with the first judge's answer; or why there is none."""
-        verdicts_by_judge = [self._verdicts(questions, [], words) for words in self._word_readers]
-        means: list[Verdict | str] = []
-        for verdicts in zip(*verdicts_by_judge, strict=True):
-            reasons = [verdict for verdict in verdicts if isinstance(verdict, str)]
-            if reasons:
-                means.append(reasons[0])
-            else:
-                means.append(Verdict(float(np.mean([verdict.value for verdict in verdicts])), verdicts[0].answer))
-        return means
-
-    def _rating(self, statements: list[Statement], verdicts: Mapping[Hashable, Verdict | str]) -> Rating | str:
-        """The scores of a caption by the verdicts on its statements, and what failed."""
+    def _rating(self, statements: list[Statement] | str, verdicts: Mapping[Any, Verdict | str]) -> Rating | str:
+        """The scores of a caption by the verdicts on its statements, and what failed; or the reason why not."""
+        if isinstance(statements, str):
+            return statements
         scores = []
         turns = []
         texts = {}
@@ -242,8 +203,7 @@ class ClaimsScorer(JudgeScorer):
                 values.append(verdict.value)
                 if verdict.value < 0.5 and statement.item.weight > 0:
                     failed.append(statement.item.text)
-            # A caption of which the judge lists no claim has nothing that is right.
-            scores.append(weighted_share(items, values) if items else 0.0)
+            scores.append(weighted_share(items, values))
             texts[_COLUMNS[aspect]] = "\n".join(failed)
         return Rating(scores, turns, texts=texts)
 
@@ -259,5 +219,5 @@ def _listed_claims(answer: Answer) -> list[str] | str:
     if answer.truncated:
         return "the list of claims was cut at the limit of new tokens: raise max_new_tokens="
     lines = [line.strip() for line in without_reasoning(answer.text).splitlines() if not is_blank(line)]
-    listed = [BULLET.sub("", line) for line in lines if BULLET.match(line)]
-    return list(dict.fromkeys(listed or lines))
+    claims = [BULLET.sub("", line) for line in lines if BULLET.match(line)] or lines
+    return list(dict.fromkeys(claims)) or "the judge listed no claims"

@@ -45,7 +45,7 @@ METRICS = {
 
 @pytest.mark.slow
 class TestContract(ScorerContract):
-    """What holds of every metric: one reads written digits, one the next token, one asks several questions a caption."""
+    """What holds of every metric: one reads written digits, one the next token, one asks about each sentence."""
 
     @pytest.fixture(scope="class", params=["fleur", "harmoniceval", "claims"])
     @classmethod
