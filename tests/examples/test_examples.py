@@ -82,22 +82,20 @@ def test_further_attacks(scene_vela_folder, tmp_path, capsys):
     assert set(json.loads(figures.read_text())["metrics"]) == {"length", vela}
 
 
-def test_claims_agree_with_the_oracle_and_train_by_two_weights(tmp_path):
+def test_claims_agree_with_the_oracle_and_train_by_two_weights(tmp_path, monkeypatch):
+    monkeypatch.setattr(claims_frontier, "WEIGHTS", {"coverage alone": (0.0, 1.0)})
     sizes = ["--captions", "12", "--steps", "1", "--scenes", "2", "--max-new-tokens", "8", "--output", str(tmp_path)]
     claims_frontier.main(sizes)
     first, *lines = (tmp_path / "agreement.csv").read_text().splitlines()
     assert first.endswith(f"python -m examples.research.claims_frontier {' '.join(sizes)}")
-    exact = [
-        row for row in csv.DictReader(lines) if row["claims; facts"].startswith("the judge") and row["errs"] == "0.000"
-    ]
-    # A probability of .95 in place of 1 is all that differs.
-    assert {row["aspect"]: float(row["tau_b"]) for row in exact} == pytest.approx(
-        {"precision": 1, "coverage": 1}, abs=0.1
-    )
-    assert all(float(row["difference"]) < 0.05 for row in exact)
+    exact = [row for row in csv.DictReader(lines) if "judge" in row["claims; facts"] and row["errs"] == "0.000"]
+    assert [row["aspect"] for row in exact] == ["precision", "coverage"]
+    for row in exact:  # a probability of .95 in place of 1 is all that differs
+        assert float(row["difference"]) < 0.05
+        assert float(row["tau_b"]) > 0.9
     lines = (tmp_path / "frontier.csv").read_text().splitlines()[1:]
     systems = [(row["reward"], row["decoding"]) for row in csv.DictReader(lines)]
-    names = ["untrained", *claims_frontier.WEIGHTS]
+    names = ["untrained", "coverage alone"]
     assert systems == [(name, decoding) for name in names for decoding in ("greedy", "sampled")]
 
 
