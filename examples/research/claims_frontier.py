@@ -104,7 +104,7 @@ def make_judge(images: Sequence[Image.Image], scenes: Sequence[str], errs: float
 
     def answer(question: Question) -> str:
         (caption,) = quoted_texts(question.text)
-        return "\n".join(f"- {json.dumps(fact)}" for fact in sorted(facts_of(caption), key=str))
+        return "\n".join(f"- {json.dumps(fact)}" for fact in sorted(facts_of(caption), key=str)) or "none"
 
     return ScriptedJudge(answer, distribution, name="oracle")
 

@@ -22,7 +22,6 @@ from reward.metrics.judge_metric.scorer import JudgeScorer, Verdict
 
 PRECISION, COVERAGE = CLAIMS.aspects
 _COLUMNS = dict(zip(CLAIMS.aspects, CLAIMS.texts, strict=True))  # of what failed, by aspect
-_SPLITS = ("sentences", "judge")
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,6 @@ class ClaimsPrompt(AskPrompt):
 
     metric: ClassVar = "claims"
     default_file: ClassVar[Path] = Path(__file__).with_name("claims.yaml")
-    form: ClassVar[str] = ""
     places: ClassVar = {"ask": ("claim",), "cover": ("candidate", "fact"), "split": ("candidate",)}
     optional_places: ClassVar = ()
 
@@ -118,8 +116,8 @@ class ClaimsScorer(JudgeScorer):
         )
         if not aspects or not set(aspects) <= set(CLAIMS.aspects):
             raise ConfigError(f"aspects must be a list of {' and '.join(CLAIMS.aspects)}, got {aspects!r:.80}")
-        if split not in _SPLITS:
-            raise ConfigError(f"split must be one of {', '.join(_SPLITS)}, got {split!r:.80}")
+        if split not in ("sentences", "judge"):
+            raise ConfigError(f"split must be 'sentences' or 'judge', got {split!r:.80}")
         # Always in this order, as what is asked about the image comes first.
         self.aspects = tuple(aspect for aspect in CLAIMS.aspects if aspect in aspects)
         self.split = split
@@ -134,7 +132,7 @@ class ClaimsScorer(JudgeScorer):
         )
 
     def context(self, sample: CaptionSample) -> Hashable:
-        """The facts in the column; those of the references come from what the judge may see of these."""
+        """The facts in the column."""
         return read_facts(sample.columns.get(self.spec.columns[0])) if self.spec.columns else ()
 
     def rate(self, captions: list[JudgedCaption]) -> list[Rating | str]:
@@ -203,7 +201,7 @@ class ClaimsScorer(JudgeScorer):
                 values.append(verdict.value)
                 if verdict.value < 0.5 and statement.item.weight > 0:
                     failed.append(statement.item.text)
-            scores.append(weighted_share(items, values))
+            scores.append(weighted_share(items, values) if items else 0.0)  # nothing is claimed: nothing is right
             texts[_COLUMNS[aspect]] = "\n".join(failed)
         return Rating(scores, turns, texts=texts)
 
@@ -220,4 +218,6 @@ def _listed_claims(answer: Answer) -> list[str] | str:
         return "the list of claims was cut at the limit of new tokens: raise max_new_tokens="
     lines = [line.strip() for line in without_reasoning(answer.text).splitlines() if not is_blank(line)]
     claims = [BULLET.sub("", line) for line in lines if BULLET.match(line)] or lines
+    if claims in (["none"], ["None"], ["None."]):  # as the prompt says
+        return []
     return list(dict.fromkeys(claims)) or "the judge listed no claims"

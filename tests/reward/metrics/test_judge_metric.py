@@ -333,6 +333,7 @@ FACTS = [{"fact": "A dog runs.", "weight": 3}, "A cat sleeps.", {"text": "A bird
         ("A dog runs.", {"aspects": ["precision"]}, [0.9], "", None, 1),
         ("A dog runs.", {"aspects": ["coverage"]}, [0.5], None, "A cat sleeps.", 2),
         ("A dog runs.", {"column": "facts"}, [0.9, (2.7 + 0.1 - 0.1) / 4], "", "A cat sleeps.", 4),
+        ("Hello.", {"split": "judge"}, [0.0, 0.1], "", "A dog runs.\nA cat sleeps.", 3),
         ("A dog and a cat.", {"split": "judge"}, [0.5, 0.1], "It has a cat.", "A dog runs.\nA cat sleeps.", 5),
     ],
 )
@@ -343,7 +344,8 @@ def test_claims_are_precision_and_coverage_with_what_failed(caption, options, sc
         assert (asked.image is None) == bool(captions), "a caption is compared with facts alone"
         return {"Yes": 0.9, "No": 0.1} if is_right else {"Yes": 0.1, "No": 0.9}
 
-    judge = RecordingJudge("It says:\n\n- It has a dog.\n2. It has a cat.\n- It has a dog.", distribution)
+    listed = "It says:\n\n- It has a dog.\n2. It has a cat.\n- It has a dog."
+    judge = RecordingJudge("None." if caption == "Hello." else listed, distribution)
     scorer = load_scorer("claims", judge, **options)
     references = ["A dog runs. A cat sleeps.", "A cat sleeps."]
     sample = CaptionSample(caption, RED, references, columns={"facts": FACTS})
@@ -367,7 +369,7 @@ def test_a_claim_of_several_captions_is_asked_about_once_an_image():
     ("options", "reply", "message"),
     [
         ({"aspects": ["recall"]}, "", r"aspects must be a list of precision and coverage, got \['recall'\]"),
-        ({"split": "words"}, "", "split must be one of sentences, judge, got 'words'"),
+        ({"split": "words"}, "", "split must be 'sentences' or 'judge', got 'words'"),
         ({"split": "judge"}, Answer("- A dog", truncated=True), "raise max_new_tokens="),
         ({"split": "judge"}, "<think>- A dog</think>", "the judge listed no claims"),
         ({"column": "facts"}, "", r'the row has no facts; write \["A dog runs."'),
