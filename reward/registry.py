@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from reward.checkpoints.fingerprints import split_sources
-from reward.checkpoints.folders import SourceKind, check_revision, check_source
+from reward.checkpoints.folders import CheckpointKind, check_checkpoint, check_revision
 from reward.errors import ConfigError, UnknownMetricError, nearest
 from reward.metrics.base import MetricSpec, Scorer, installed_specs, own_spec
 from reward.metrics.function_places import load_function, names_function
@@ -63,25 +63,25 @@ class MetricSource:
             return cls(text.removeprefix(COLUMN), is_column=True)
         # A path may hold an equals sign, and a Hub id a slash. So functions come first, then what must be a checkpoint,
         # since it has a slash or is a folder here whose name is no metric's, and last what must be a name.
-        name, equals, source = text.partition("=")
-        if name.isidentifier() and (names_function(source) or is_address(source)):
-            return cls.of(name, source)
+        name, equals, checkpoint = text.partition("=")
+        if name.isidentifier() and (names_function(checkpoint) or is_address(checkpoint)):
+            return cls.of(name, checkpoint)
         if names_function(text) or names_function(name):
             return cls(load_function(text).spec.name, text)
         is_checkpoint = "/" in name or (not equals and _installed(name) is None and os.path.exists(name))
         if is_checkpoint:
-            source, revision = _split_revision(text)
-            return cls(metric_of(source, revision), source, revision)
-        if not name or (equals and not source):
+            checkpoint, revision = _split_revision(text)
+            return cls(metric_of(checkpoint, revision), checkpoint, revision)
+        if not name or (equals and not checkpoint):
             raise ConfigError(f"{text!r} is not a metric: write NAME, or NAME=CHECKPOINT with a folder or a Hub id")
-        source, revision = _split_revision(source)
-        return cls(metric_spec(name).name, source or "embedded", revision)
+        checkpoint, revision = _split_revision(checkpoint)
+        return cls(metric_spec(name).name, checkpoint or "embedded", revision)
 
     @classmethod
     def of(
         cls, metric: str | os.PathLike[str], source: str | os.PathLike[str] = "embedded", revision: str | None = None
     ) -> MetricSource:
-        """What `load_scorer` is given: all in one text, see `parse`, or a name with its source beside it."""
+        """What `load_scorer` is given: all in one text, see `parse`, or a name with its checkpoint beside it."""
         if names_function(source):
             return cls(os.fspath(metric), source)
         if is_address(source) and _installed(str(metric)) is None:  # only the service knows it
@@ -110,9 +110,9 @@ class MetricSource:
 
     @property
     def checkpoint(self) -> str:
-        """The source with its revision."""
-        source = os.fspath(self.source)
-        return f"{source}@{self.revision}" if self.revision else source
+        """The checkpoint with its revision."""
+        checkpoint = os.fspath(self.source)
+        return f"{checkpoint}@{self.revision}" if self.revision else checkpoint
 
     @property
     def knows_drawings_only(self) -> bool:
@@ -145,20 +145,20 @@ class MetricSource:
         return scorer
 
 
-def _split_revision(source: str) -> tuple[str, str | None]:
-    if "@" not in source or "://" in source or os.path.exists(source):
-        return source, None
-    source, _, revision = source.partition("@")
-    return source, revision
+def _split_revision(text: str) -> tuple[str, str | None]:
+    if "@" not in text or "://" in text or os.path.exists(text):
+        return text, None
+    checkpoint, _, revision = text.partition("@")
+    return checkpoint, revision
 
 
-def metric_of(source: str | os.PathLike[str], revision: str | None = None) -> str:
+def metric_of(checkpoint: str | os.PathLike[str], revision: str | None = None) -> str:
     """Name of the metric of a checkpoint, see `metric_of_checkpoint`; of a service with one metric `"remote"`."""
-    if is_address(source):
+    if is_address(checkpoint):
         return "remote"
     from reward.metrics.checkpoint_metric import metric_of_checkpoint
 
-    return metric_spec(metric_of_checkpoint(source, revision)).name
+    return metric_spec(metric_of_checkpoint(checkpoint, revision)).name
 
 
 def list_metrics() -> list[str]:
@@ -242,7 +242,7 @@ def load_scorer(
     Raises:
         UnknownMetricError: no such metric.
         ConfigError: see `check_loading` and `reward.metrics.options.check_options`.
-        CheckpointError: the source is missing, incomplete or of another metric, or see `check_revision`.
+        CheckpointError: the checkpoint is missing, incomplete or of another metric, or see `check_revision`.
 
     Example:
         >>> load_scorer("length", device="cpu").spec.aspects
@@ -283,7 +283,7 @@ def _over_sentences(scorer: Scorer) -> Scorer:
 
 
 def as_source(source: Any) -> Any:
-    """A source as text, of several folders, ids and addresses with commas; a list for judges that are loaded.
+    """What `source=` was given, as text; several folders, ids and endpoints with commas; judges as a list.
 
     Example:
         >>> as_source(["name/one", "name/two"])
@@ -310,9 +310,9 @@ def _is_served(spec: MetricSpec, source: Any) -> bool:
     return is_address(source) and not asks_a_judge
 
 
-def is_address(source: str | os.PathLike[str]) -> bool:
-    """Whether the source of a scorer is the address of a reward service."""
-    return isinstance(source, str) and source.startswith(("http://", "https://"))
+def is_address(checkpoint: str | os.PathLike[str]) -> bool:
+    """Whether in place of a checkpoint stands the endpoint of a server."""
+    return isinstance(checkpoint, str) and checkpoint.startswith(("http://", "https://"))
 
 
 def as_scorer(metric: Any, **options: Any) -> Any:
@@ -349,7 +349,7 @@ def check_loading(source: Any, *, metric: str | None = None) -> None:
         raise ConfigError(f"source must be {forms}, got {source!r:.80}")
     if names_function(source):
         return
-    kind: SourceKind | None = "judge"
+    kind: CheckpointKind | None = "judge"
     if metric is not None:
         spec, _ = _find(metric)
         metric, kind = spec.name, spec.sources
@@ -359,4 +359,4 @@ def check_loading(source: Any, *, metric: str | None = None) -> None:
         return
     for part in split_sources(source) if kind == "judge" else [source]:
         if not is_address(part):
-            check_source(part, metric=metric or "judge", kind=kind)
+            check_checkpoint(part, metric=metric or "judge", kind=kind)

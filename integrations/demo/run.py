@@ -62,7 +62,7 @@ QUICK = Sizes(
 
 
 def run_demo(
-    output: Path, sizes: Sizes | None = None, *, console: Console | None = None, **sources: str
+    output: Path, sizes: Sizes | None = None, *, console: Console | None = None, **checkpoints: str
 ) -> dict[str, Any]:
     """Runs all parts; Ctrl-C stops, and what was done so far is in the report.
 
@@ -70,13 +70,13 @@ def run_demo(
         output: folder for `report.html`, `figures.json` and the scored files; made if absent.
         sizes: how much of everything.
         console: where the main figures go; standard output by default.
-        sources: checkpoints of `vela`, `beitscore` and `captioner`; those that ship by default.
+        checkpoints: those of `vela`, `beitscore` and `captioner`; those that ship by default.
 
     Returns:
         What has been found: the settings; the parts "agreement", "choice", "offline" and "grpo", None where one has not
         run; "seconds", {part: time it took}; and "stopped", the part in which the user stopped the demo, if so.
     """
-    demo = _Demo(output, sizes or Sizes(), **sources)
+    demo = _Demo(output, sizes or Sizes(), **checkpoints)
     demo.run(console or Console())
     return demo.results
 

@@ -77,15 +77,15 @@ class Fragment:
         path = Path(self.path)
         if self.kind == "parquet":
             return ParquetSource([path], name=self.name, folder=path.parent, groups=range(self.first, self.last))
-        source = TarSource(path) if self.kind == "tar" else JsonLinesSource(path)
-        strange = {*source.columns} - {*types.names}
+        reader = TarSource(path) if self.kind == "tar" else JsonLinesSource(path)
+        strange = {*reader.columns} - {*types.names}
         if strange:
             raise DataError(
                 f"{path}: column {min(strange)!r} is not in the rows that were looked at first, of which the output "
                 "has its columns: add a row that has it to the first file, or leave it out of the data"
             )
-        source.schema = types
-        return source
+        reader.schema = types
+        return reader
 
 
 def find_files(data: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[Fragment]:

@@ -90,11 +90,11 @@ class PartScorer:
             ) from error
 
     def _score(self, fragment: Fragment, path: Path, *, overwrite: bool) -> ScoringSummary:
-        source = fragment.open(self.types)
+        reader = fragment.open(self.types)
         # Paths never start at the working folder of a worker.
-        root = self.settings["image_root"] or source.folder
+        root = self.settings["image_root"] or reader.folder
         settings = {**self.settings, "image_root": root, "records": path.parent / RECORDS}
-        run = FileRun(source, self.metrics, path, dict(self.columns), Selection(), **settings)
+        run = FileRun(reader, self.metrics, path, dict(self.columns), Selection(), **settings)
         return run(overwrite=overwrite, progress=False)
 
 

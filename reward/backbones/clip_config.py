@@ -45,7 +45,7 @@ def _refuse_fetched_tower(model_cfg: dict[str, Any], where: str) -> None:
         )
 
 
-def _check_config(source: str) -> bool:
+def _check_config(checkpoint: str) -> bool:
     """Refuses a folder or Hub repository that needs code.
 
     Returns:
@@ -53,9 +53,9 @@ def _check_config(source: str) -> bool:
     """
     from transformers import AutoConfig, AutoModel
 
-    where = f"open_clip model {source!r}"
+    where = f"open_clip model {checkpoint!r}"
     with foreign_errors(f"{where}: its {OPEN_CLIP_CONFIG}"):
-        text = (config_folder(source) / OPEN_CLIP_CONFIG).read_text(encoding="utf-8")
+        text = (config_folder(checkpoint) / OPEN_CLIP_CONFIG).read_text(encoding="utf-8")
         model_cfg: dict[str, Any] = json.loads(text)["model_cfg"]
         # open_clip itself sets timm_model_pretrained, which is left in many files, to false
         vision = {**model_cfg["vision_cfg"], "timm_model_pretrained": False}
@@ -69,41 +69,41 @@ def _check_config(source: str) -> bool:
         return bool(model_cfg["text_cfg"].get("hf_tokenizer_name"))
 
 
-def load_open_clip(source: str) -> OpenClipTowers:
+def load_open_clip(name: str) -> OpenClipTowers:
     """Loads the towers of a model of open_clip, in float32.
 
     Args:
-        source: a folder, a Hub id with or without `hf-hub:`, or ARCHITECTURE:TAG.
+        name: a folder, a Hub id with or without `hf-hub:`, or ARCHITECTURE:TAG.
     """
     import open_clip
     from open_clip.pretrained import get_pretrained_cfg
 
-    checkpoint = source.removeprefix("hf-hub:")
+    checkpoint = name.removeprefix("hf-hub:")
     is_folder = Path(checkpoint).is_dir()
     tag = None
     tokenizer_options = {}
     if ":" in checkpoint and not is_folder:
-        name, tag = checkpoint.split(":", 1)
+        model, tag = checkpoint.split(":", 1)
     else:
-        name = f"{'local-dir' if is_folder else 'hf-hub'}:{checkpoint}"
+        model = f"{'local-dir' if is_folder else 'hf-hub'}:{checkpoint}"
         if _check_config(checkpoint):
             # overrides tokenizer_kwargs of the configuration, which could allow code
             tokenizer_options = {"trust_remote_code": False}
     try:
         with unsharded_loading():
             # open_clip only warns if the weights were trained with the other activation
-            is_quick = tag is not None and bool(get_pretrained_cfg(name, tag).get("quick_gelu", False))
-            clip = open_clip.create_model(name, pretrained=tag, require_pretrained=True, force_quick_gelu=is_quick)
-            tokenizer = open_clip.get_tokenizer(name, **tokenizer_options)
+            is_quick = tag is not None and bool(get_pretrained_cfg(model, tag).get("quick_gelu", False))
+            clip = open_clip.create_model(model, pretrained=tag, require_pretrained=True, force_quick_gelu=is_quick)
+            tokenizer = open_clip.get_tokenizer(model, **tokenizer_options)
     except Exception as error:  # open_clip raises many built-in errors for files that do not fit
         raise CheckpointError(
-            f"cannot load the open_clip model {source!r}: {error}. Expected a folder or Hub repository with "
+            f"cannot load the open_clip model {name!r}: {error}. Expected a folder or Hub repository with "
             "open_clip_config.json and open_clip_model.safetensors, or ARCHITECTURE:TAG as in "
             "open_clip.list_pretrained()."
         ) from error
     if tag is None:
         files = [file for file in config_folder(checkpoint).glob("open_clip_*") if file.suffix in WEIGHT_SUFFIXES]
-        refuse_stored_integers(files, clip, where=f"open_clip model {source!r}")
+        refuse_stored_integers(files, clip, where=f"open_clip model {name!r}")
     texts: ClipTokenizer | HubClipTokenizer
     if isinstance(tokenizer, open_clip.SimpleTokenizer):
         texts = make_bpe_tokenizer(tokenizer)

@@ -78,9 +78,9 @@ def load_clip(
         The towers; features of `encode_image` and `encode_text` are not normalised.
 
     Raises:
-        CheckpointError: there is no such source, its weights do not fit, or its activation is not known. No weight is
-            ever left at a random value.
-        ConfigError: no such activation, or one for a source that states its own.
+        CheckpointError: there is no such checkpoint, its weights do not fit, or its activation is not known. No weight
+            is ever left at a random value.
+        ConfigError: no such activation, or one for a checkpoint that states its own.
 
     Example:
         >>> towers = load_clip("tests/golden/longclip_tiny_weights.safetensors")
@@ -103,7 +103,7 @@ def load_clip(
 
 
 def _checkpoint_and_reader(name: str) -> tuple[str, Callable[[str], ClipTowers]]:
-    """The file, folder or id that a source means, and the function that reads its layout."""
+    """The file, folder or id that a name means, and the function that reads its layout."""
     path = name.removeprefix("local-dir:")
     if os.path.isfile(path):
         return path, load_original

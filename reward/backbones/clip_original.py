@@ -36,6 +36,9 @@ def load_original(checkpoint: str, activation: str | None = None) -> OpenClipTow
     Args:
         checkpoint: a file in the layout of OpenAI's CLIP, with whose key names Long-CLIP and PAC-S are published.
         activation: see `reward.backbones.load_clip`.
+
+    Raises:
+        CheckpointError: it is damaged or no CLIP, or says not with which activation it was trained.
     """
     from open_clip import SimpleTokenizer
 
@@ -56,7 +59,9 @@ def load_original(checkpoint: str, activation: str | None = None) -> OpenClipTow
         clip = build_clip(model_cfg)
     load_strict(clip, state, where=str(file))
     texts = make_bpe_tokenizer(SimpleTokenizer(context_length=model_cfg["text_cfg"]["context_length"]))
-    preprocess_cfg = {"mean": [0.5] * 3, "std": [0.5] * 3} if file.name.startswith(_LAION_PREFIX) else None
+    preprocess_cfg = None  # the mean and deviation of OpenAI's pixels
+    if file.name.startswith(_LAION_PREFIX):
+        preprocess_cfg = {"mean": [0.5] * 3, "std": [0.5] * 3}
     return OpenClipTowers(clip, texts, preprocess_cfg)
 
 
@@ -82,12 +87,13 @@ def _is_quick(file: Path, stored: Mapping[str, torch.Tensor], activation: str | 
 
 
 def _without_lora(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The weights that PAC-S++ runs with: those of attention and `conv1` get their LoRA, with alpha 1.
+    """The weights that PAC-S++ runs with: LoRA, with alpha 1, is added to those of attention and of `conv1`.
 
-    The others hold theirs already, as the authors' code reads its checkpoints. Without LoRA nothing changes.
+    Those of the MLPs hold theirs already, as the authors' code reads its checkpoints. Without LoRA nothing changes.
     """
     merged = {key: tensor for key, tensor in tensors.items() if "lora_" not in key}
     for key, weight in merged.items():
+        # The factors of out_proj.weight are out_proj.lora_A and lora_B; those of in_proj_weight, in_proj_weight_lora_A.
         stem = key.replace("in_proj_weight", "in_proj_weight_").removesuffix("weight") + "lora_"
         if f"{stem}A" in tensors and ".mlp." not in key:
             first, second = tensors[f"{stem}A"].float(), tensors[f"{stem}B"].float()

@@ -21,7 +21,7 @@ from reward.data.image_files import file_stamp
 _ROOMS = ("data", "backbones", "judges")
 _CODE_FILES = (".py", ".json", ".yaml")
 _METRICS = "reward.metrics."
-_INSTALLED = {*sys.stdlib_module_names, "torch", "numpy"} - {"__main__"}
+_INSTALLED = {*sys.stdlib_module_names, "torch", "numpy"}  # their code counts nothing
 _HAS_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -62,8 +62,10 @@ def fingerprint_code(*modules: str) -> str:
 
 def file_of_module(module: str) -> Path | None:
     """The file of a module; None for those without one, such as a notebook's."""
-    name = getattr(sys.modules.get(module), "__file__", None)
-    if module not in sys.modules:
+    name = None
+    if module in sys.modules:
+        name = getattr(sys.modules[module], "__file__", None)
+    else:
         with suppress(ImportError, ValueError):
             name = getattr(find_spec(module), "origin", None)
     if name is None or not os.path.isfile(name):
@@ -113,7 +115,7 @@ def _files_of_module(module: str) -> Iterator[Path]:
     if module.partition(".")[0] in _INSTALLED:
         return
     if module.startswith(_METRICS):
-        # By its place: to look a module up would import the packages above it.
+        # The folder follows from the name: `find_spec` would import the packages above the module.
         folder = Path(reward.__file__).parent / "metrics" / module.split(".")[2]
         if not folder.is_dir():  # a file that all metrics share
             return
@@ -132,7 +134,7 @@ def _files_of_module(module: str) -> Iterator[Path]:
 def _read(path: Path, stamp: str) -> tuple[str, set[str]]:
     """The hash of what a file says, and the modules that it imports.
 
-    It is read once for each stamp, since parsing the package takes a quarter of a second.
+    `stamp` is for the cache alone, see `file_stamp`: parsing the package takes a quarter of a second.
     """
     data = path.read_bytes()
     imports = set[str]()
@@ -146,12 +148,13 @@ def _read(path: Path, stamp: str) -> tuple[str, set[str]]:
                 imports.update(alias.name for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and node.module is not None:
                 imports.add(node.module)
-        # Without line numbers, unless it is asked for them.
+        # `ast.dump` leaves out line numbers, so moved code counts the same.
         data = ast.dump(_without_docstrings(tree)).encode("utf-8", "backslashreplace")
     return hashlib.sha256(data).hexdigest(), imports
 
 
 def _without_docstrings(tree: ast.AST) -> ast.AST:
+    """The same tree, from which the docstrings are taken."""
     for node in ast.walk(tree):
         if isinstance(node, _HAS_DOCSTRING) and ast.get_docstring(node, clean=False) is not None:
             del node.body[0]

@@ -70,7 +70,7 @@ def fingerprint_file(path: Path) -> str:
 
 
 def split_sources(checkpoint: str | os.PathLike[str]) -> list[str]:
-    """The sources in a text that names several, separated by commas; a path that is there is one.
+    """The checkpoints and endpoints in a text, separated by commas; a path that is there is one.
 
     Example:
         >>> split_sources("name/one,http://localhost:8000/v1#two")
@@ -87,7 +87,7 @@ def fingerprint_checkpoint(checkpoint: Any, revision: str | None = None) -> str:
 
     A file counts by its content; a folder by its data files and what its config.json names. A Hub id counts by the
     commit that its revision stands for, or was last downloaded if the Hub cannot be reached, and by what the
-    config.json names. Any other source, such as `"embedded"`, is its own fingerprint.
+    config.json names. Any other name, such as `"embedded"`, is its own fingerprint.
     """
     parts = []
     for text in split_sources(str(checkpoint)):

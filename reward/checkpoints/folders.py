@@ -29,7 +29,7 @@ SENTENCE_TRANSFORMERS_CONFIG = "config_sentence_transformers.json"
 WEIGHTS_FILE = "model.safetensors"
 CARD_FILE = "README.md"
 WEIGHT_SUFFIXES = (".safetensors", ".pt", ".pth", ".bin")
-SourceKind = Literal["checkpoint", "clip", "judge", "model"]
+CheckpointKind = Literal["checkpoint", "clip", "judge", "model"]
 
 # An old one of these beside the new tokenizer would be read with it.
 _TOKENIZER_FILES = (
@@ -118,7 +118,7 @@ def check_revision(checkpoint: str | os.PathLike[str], revision: str | None) -> 
         raise CheckpointError(f"revision={revision!r} needs a Hub id, but source is {text!r}: leave the revision out")
 
 
-def check_source(checkpoint: str | os.PathLike[str], *, metric: str, kind: SourceKind) -> None:
+def check_checkpoint(checkpoint: str | os.PathLike[str], *, metric: str, kind: CheckpointKind) -> None:
     """Refuses what is seen to be no checkpoint of a metric without loading anything. Hub ids are not looked up.
 
     Args:
@@ -127,7 +127,7 @@ def check_source(checkpoint: str | os.PathLike[str], *, metric: str, kind: Sourc
         kind: see `reward.metrics.base.MetricSpec`.
 
     Example:
-        >>> check_source("my-vela", metric="vela", kind="checkpoint")
+        >>> check_checkpoint("my-vela", metric="vela", kind="checkpoint")
         Traceback (most recent call last):
         ...
         reward.errors.CheckpointError: vela: there is no folder 'my-vela' here, and a Hub id has the form 'name/repo'
@@ -147,7 +147,7 @@ def check_source(checkpoint: str | os.PathLike[str], *, metric: str, kind: Sourc
         read_config(folder, metric=metric)
 
 
-def _check_hub_id(text: str, metric: str, kind: SourceKind) -> None:
+def _check_hub_id(text: str, metric: str, kind: CheckpointKind) -> None:
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id
 

@@ -98,7 +98,7 @@ def load_strict(module: nn.Module, tensors: Mapping[str, Tensor], *, where: str)
     Args:
         module: its `state_dict()` states the keys and shapes.
         tensors: {key: tensor}; cast to the module's dtypes.
-        where: the source of the tensors, for messages.
+        where: what holds the tensors, for messages.
 
     Raises:
         CheckpointError: the keys do not fit, or integers are given for floats.

@@ -70,11 +70,13 @@ def files_meant(path: str) -> list[str]:
     if "\\" in name and ".." not in name:  # as Windows writes paths; never out of the folder
         path = os.path.join(folder, *name.split("\\"))
         folder, name = os.path.split(path)
-    # macOS and some archives write é as two characters, while most data have it as one.
+    # First the same name with its accents composed otherwise: macOS and some archives write é as two characters, while
+    # most data have it as one.
     files = list(filter(os.path.isfile, _stored_paths(path)))
     folders = _stored_paths(folder)
     if files or not name or len(folders) != 1 or is_image_name(name):
         return files
+    # Then pictures of that name with an ending, among them those that COCO numbers.
     stems = {unicodedata.normalize("NFC", name): None}
     if name.isdecimal() and len(name) <= 12:
         for prefix in _COCO_PREFIXES:
@@ -115,9 +117,10 @@ def _names_in(folder: str) -> _FolderNames:
         return _FolderNames({}, {})
 
 
-# Rows that lack an ending ask one by one, and a folder may hold many pictures: it is listed again once it has changed.
+# Rows that lack an ending ask one by one, and a folder may hold many pictures. `modified`, the folder's time of
+# modification, is for the cache alone: a folder that has changed is listed again.
 @lru_cache(maxsize=16)
-def _listed(folder: str, changed: int) -> _FolderNames:
+def _listed(folder: str, modified: int) -> _FolderNames:
     names = _FolderNames({}, {})
     for name in sorted(os.listdir(folder or ".")):
         if name.startswith("._"):  # a Mac's notes about a file
@@ -131,7 +134,16 @@ def _listed(folder: str, changed: int) -> _FolderNames:
 
 
 def encoded_bytes(image: Any, root: str | os.PathLike[str] | None, max_pixels: int) -> tuple[bytes, str]:
-    """The encoded bytes of an image that is not a PIL image, and a name for messages; see `images.load_image`."""
+    """The encoded bytes of an image that is not a PIL image, and a name for messages.
+
+    Args:
+        image: a path, bytes, a data URL, a binary file, or a dict of `datasets` with bytes or path.
+        root: folder in which relative paths start; None is the working folder.
+        max_pixels: bounds the size of a file, by 16 bytes a pixel.
+
+    Raises:
+        ImageError: it is none of these, or there is nothing that can be read.
+    """
     if isinstance(image, dict):
         for key in ("bytes", "path"):
             if image.get(key) is not None:

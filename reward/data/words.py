@@ -21,10 +21,10 @@ _ASCII_WORD = re.compile(r"\w+", re.ASCII)
 
 
 @cache
-def _pattern(source: str) -> Any:
+def _pattern(expression: str) -> Any:
     import regex  # on use: most captions are ASCII
 
-    return regex.compile(source, regex.VERSION1)
+    return regex.compile(expression, regex.VERSION1)
 
 
 def words_of(text: str) -> list[str]:

@@ -78,13 +78,13 @@ def read_images(
         raise DataError(f"there is no folder or file {path}")
     if is_image_name(path):
         return [_row(path)]
-    source = open_source(path, split=split)
-    image = find_column("image", source.columns, image_column, option="--image-column", needed_by="captioning")
+    reader = open_source(path, split=split)
+    image = find_column("image", reader.columns, image_column, option="--image-column", needed_by="captioning")
     assert image is not None
-    references = find_column("references", source.columns, references_column, option="--references-column")
-    root = find_root(source, image, image_root)
+    references = find_column("references", reader.columns, references_column, option="--references-column")
+    root = find_root(reader, image, image_root)
     columns = [image] if references is None else [image, references]
-    return [_read_row(row, image, references, root, path) for row in source.rows(columns)]
+    return [_read_row(row, image, references, root, path) for row in reader.rows(columns)]
 
 
 def _read_row(row: Any, image: str, references_column: str | None, root: Path, data: Path) -> ImageRow:

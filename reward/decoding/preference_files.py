@@ -59,37 +59,37 @@ def read_candidates(
     """
     if prompt_column is not None and prompt is not None:
         raise InvalidSampleError("give either a prompt or a prompt column")
-    source = open_source(data, split=split)
+    reader = open_source(data, split=split)
     summary = summary_beside(data)
-    if prompt_column is not None and prompt_column not in source.columns:
-        raise DataError(f"--prompt-column names {prompt_column!r}, which is no column: {join_names(source.columns)}.")
-    scored_columns = {role: name for role, name in (summary.get("columns") or {}).items() if name in source.columns}
+    if prompt_column is not None and prompt_column not in reader.columns:
+        raise DataError(f"--prompt-column names {prompt_column!r}, which is no column: {join_names(reader.columns)}.")
+    scored_columns = {role: name for role, name in (summary.get("columns") or {}).items() if name in reader.columns}
     image = find_column(
-        "image", source.columns, image_column or scored_columns.get("image"), option="--image-column", needed_by="pairs"
+        "image", reader.columns, image_column or scored_columns.get("image"), option="--image-column", needed_by="pairs"
     )
     plan = find_columns(
-        source.columns,
+        reader.columns,
         metric_spec("length"),  # which needs no further column
         candidate=candidate_column or scored_columns.get("candidate"),
         image=image,
         group=scored_columns.get("group"),
-        ranked=source,
+        ranked=reader,
     )
     score = score_column
     if score is None:
         score = "rewards" if plan.many else "reward"
-    if score not in source.columns:
+    if score not in reader.columns:
         raise DataError(
-            f"{source.name} has no column {score!r} of scores: name it with --score-column (score_column=), or have "
-            f"the captions scored by `capreward rerank`. The columns are: {join_names(source.columns)}."
+            f"{reader.name} has no column {score!r} of scores: name it with --score-column (score_column=), or have "
+            f"the captions scored by `capreward rerank`. The columns are: {join_names(reader.columns)}."
         )
     assert image is not None
-    root = find_root(source, image, image_root, scored_from=summary.get("image_root"))
+    root = find_root(reader, image, image_root, scored_from=summary.get("image_root"))
     columns = [*plan.names, score]
     if prompt_column is not None:
         columns.append(prompt_column)
     groups: dict[str, ImageCandidates] = {}
-    for number, row in enumerate(source.rows(columns)):
+    for number, row in enumerate(reader.rows(columns)):
         if isinstance(row, BadRow):
             key = f"row {number}"
             groups[key] = ImageCandidates(None, [], problem="a row that cannot be read")
@@ -97,7 +97,7 @@ def read_candidates(
         question: Any = PROMPT if prompt is None else prompt
         if prompt_column is not None:
             question = row.get(prompt_column)
-            if source.is_csv:
+            if reader.is_csv:
                 question = parse_list(question)
         messages = _messages(question, system)
         facts: list[Any] = [_image_name(row.get(image), root), messages]

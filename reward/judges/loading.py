@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def load_parts(
-    source: str | os.PathLike[str],
+    checkpoint: str | os.PathLike[str],
     kind: str,
     *,
     revision: str | None,
@@ -29,6 +29,7 @@ def load_parts(
     reward model, or adapters that are not merged, it is another model than the one that would answer.
 
     Args:
+        checkpoint: a folder or Hub id.
         kind: what the model is called in messages.
         must_see: whether language models are refused.
 
@@ -38,7 +39,7 @@ def load_parts(
     """
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, AutoProcessor, AutoTokenizer
 
-    folder = resolve_checkpoint(source, metric=kind, revision=revision)
+    folder = resolve_checkpoint(checkpoint, metric=kind, revision=revision)
     device = usable_device(device)
     if dtype == "auto":
         dtype = None

@@ -15,7 +15,13 @@ from reward.judges.base import NoProbabilities, Question, token_text
 
 @dataclass(frozen=True, eq=False)
 class Prompt:
-    """A question as the model reads it: text with one placeholder for the image, the image with its key; sampling."""
+    """A question as the model reads it.
+
+    Args:
+        text: holds one placeholder for the image, if there is one.
+        image, image_key: the image, and what equal images share.
+        temperature, seed: of sampling; 0 takes the most likely token.
+    """
 
     text: str
     image: Any = None
@@ -40,12 +46,19 @@ class PlainTexts:
                 markers.add(token.content)
         texts = [marker for marker in markers if isinstance(marker, str) and len(marker.strip()) > 1]
         texts.sort(key=len, reverse=True)  # the longest first, where one begins with another
-        self._markers = re.compile("|".join(map(re.escape, texts)) or r"(?!)")
+        no_match = r"(?!)"
+        self._markers = re.compile("|".join(map(re.escape, texts)) or no_match)
 
     def __call__(self, text: str) -> str:
+        # Once more while there is one: the rest of a marker behind the space may be another.
         while self._markers.search(text):
-            text = self._markers.sub(lambda marker: f"{marker[0][0]} {marker[0][1:]}", text)
+            text = self._markers.sub(self._with_space, text)
         return text
+
+    @staticmethod
+    def _with_space(match: re.Match[str]) -> str:
+        marker = match[0]
+        return f"{marker[0]} {marker[1:]}"
 
 
 class PromptWriter:

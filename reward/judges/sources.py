@@ -20,7 +20,7 @@ _NO_EFFECT = {"device", "batch_size"}  # but for rounding
 
 
 def load_judge(source: str, *, lazily: bool = False, **settings: Any) -> Judge:
-    """The judge of a source.
+    """The judge of a checkpoint on this machine, or behind an endpoint.
 
     Args:
         source: see `LocalJudge.from_pretrained`; or the address of an OpenAI-compatible server and, if it
@@ -56,9 +56,9 @@ def load_judge(source: str, *, lazily: bool = False, **settings: Any) -> Judge:
     return LazyJudge(loading, source) if lazily else loading()
 
 
-def is_server(source: str) -> bool:
-    """Whether a source is the address of a server."""
-    return source.startswith(("http://", "https://"))
+def is_server(checkpoint: str) -> bool:
+    """Whether in place of a checkpoint stands the endpoint of a server."""
+    return checkpoint.startswith(("http://", "https://"))
 
 
 def _check(settings: dict[str, Any], function: Any, label: str) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from reward.aspect_weights import normalise_weights
-from reward.checkpoints.folders import SourceKind
+from reward.checkpoints.folders import CheckpointKind
 from reward.data.score_table import ScoreTable
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class MetricSpec:
         blind_to: what it cannot see, for who chooses a metric.
         checkpoints: checkpoints for photos, best known first.
         citation: BibTeX fields of the paper, `author`, `title`, `year` and where it appeared.
-        sources: what sources other than "embedded" are, so that a wrong one is refused before anything is loaded: a
+        sources: what checkpoints other than "embedded" are, so that a wrong one is refused before anything is loaded: a
             `"checkpoint"` of this library, a `"clip"`, a `"judge"` (a model with an owner in its Hub id), or any
             `"model"` of transformers. None leaves it to the scorer.
         model_types: what config.json of a checkpoint that does not name its metric has as `architectures` or
@@ -115,7 +115,7 @@ class MetricSpec:
     blind_to: str = ""
     checkpoints: tuple[CheckpointFacts, ...] = ()
     citation: Mapping[str, str] = field(default_factory=dict)
-    sources: SourceKind | None = None
+    sources: CheckpointKind | None = None
     model_types: tuple[str, ...] = ()
 
     @property

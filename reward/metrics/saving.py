@@ -68,8 +68,8 @@ class TrainedScorer(NetworkScorer):
             settings: keywords of the class.
 
         Raises:
-            CheckpointError: the source is missing, incomplete, damaged or of another metric, its files do not fit each
-                other, or a network that it names cannot be loaded or wants to run code.
+            CheckpointError: the checkpoint is missing, incomplete, damaged or of another metric, its files do not fit
+                each other, or a network that it names cannot be loaded or wants to run code.
             ConfigError: no such device or dtype, or a setting cannot be.
         """
         from reward.backbones.language import check_token_budget
@@ -126,7 +126,7 @@ class BorrowedScorer(NetworkScorer):
 
     Attributes:
         settings: names of the options that belong in a checkpoint: arguments of `_load`, and attributes.
-        needs: what to give as source, for messages.
+        needs: which checkpoint to give, for messages.
         subfolders: whether a checkpoint on the Hub has files in folders of its own.
         origin: `{"model", "revision"}` of what `from_pretrained` can load again.
 
@@ -216,8 +216,10 @@ class BorrowedScorer(NetworkScorer):
         """Pickled as what to load again, since networks that have run carry hooks which cannot be pickled."""
         if self.origin is None:  # made by hand: nobody knows from where to load it
             return copyreg.__newobj__, (type(self),), self.__dict__  # type: ignore[attr-defined]
-        source, revision = self.origin["model"], self.origin["revision"]
-        return partial(type(self).from_pretrained, source, revision=revision, **self._placed, **self._settings()), ()
+        checkpoint, revision = self.origin["model"], self.origin["revision"]
+        return partial(
+            type(self).from_pretrained, checkpoint, revision=revision, **self._placed, **self._settings()
+        ), ()
 
     def _settings(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.settings}
@@ -248,7 +250,7 @@ class WeightlessScorer(CaptionScorer):
         """Gives the scorer. A folder or Hub id is only checked to name this metric; device and dtype have no effect.
 
         Raises:
-            CheckpointError: the source is missing or belongs to another metric.
+            CheckpointError: the checkpoint is missing or belongs to another metric.
         """
         check_revision(source, revision)
         if os.fspath(source) != "embedded":

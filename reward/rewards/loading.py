@@ -33,11 +33,11 @@ def read_metric(
     """Reads the arguments of a `MetricReward`, and checks them before anything is loaded.
 
     Returns:
-        (a scorer that is loaded already, or None; facts of the metric; its source; options with which it is loaded).
+        (a scorer that is loaded already, or None; facts of the metric; its checkpoint; options to load it with).
 
     Raises:
         ConfigError: options of a scorer that is loaded already, or a metric that needs a corpus and has none.
-        UnknownMetricError, CheckpointError: there is no such metric, or no such source.
+        UnknownMetricError, CheckpointError: there is no such metric, or no such checkpoint.
     """
     metric, source = as_scorer(metric), as_source(source)
     scorer: Any = metric if hasattr(metric, "spec") else None

@@ -22,18 +22,18 @@ from reward.rewards.completions import Reason, Row
 logger = logging.getLogger(__name__)
 
 
-def default_name(spec: MetricSpec, source: str | os.PathLike[str], weights: Mapping[str, float] | None) -> str:
-    """The metric's name, then the last part of the source and the weights where they are not the metric's own.
+def default_name(spec: MetricSpec, checkpoint: str | os.PathLike[str], weights: Mapping[str, float] | None) -> str:
+    """The metric's name, then the last part of the checkpoint and the weights where they are not the metric's own.
 
     Example:
         >>> from reward.registry import metric_spec
         >>> default_name(metric_spec("vela"), "runs/photos", {"rel": 2, "flu": 1})
         'vela_photos_rel2_flu1'
     """
-    path = os.fspath(source)
-    if is_address(source):
+    path = os.fspath(checkpoint)
+    if is_address(path):
         parts = [path.partition("#")[2] or spec.name]
-    elif path == "embedded" or names_function(source):
+    elif path == "embedded" or names_function(path):
         parts = [spec.name]
     else:
         last = re.split(r"[/\\]", path.rstrip("/\\"))[-1]

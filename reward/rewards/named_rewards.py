@@ -36,8 +36,8 @@ def _from_environment(name: str) -> MetricReward:
     if name == "beitscore_reward":
         return BeitScoreReward(os.environ.get("CAPREWARD_BEITSCORE_SOURCE") or "embedded")
     weights = os.environ.get("CAPREWARD_VELA_WEIGHTS")
-    source = os.environ.get("CAPREWARD_VELA_SOURCE") or "embedded"
-    return VelaReward(source, parse_weights(weights) if weights else None)
+    checkpoint = os.environ.get("CAPREWARD_VELA_SOURCE") or "embedded"
+    return VelaReward(checkpoint, parse_weights(weights) if weights else None)
 
 
 # TRL gets the object as an attribute of the module: it is made when it is asked for, so that an import loads nothing.

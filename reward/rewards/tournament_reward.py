@@ -76,8 +76,8 @@ class TournamentReward(MetricReward):
             raise ValueError(f"max_comparisons must be at least 1, got {max_comparisons}")
         if isinstance(judge, (str, os.PathLike)):
             check_loading(judge)
-            source = os.fspath(judge)
-            judge = LazyJudge(partial(_load_local, source, revision, device, dtype), source)
+            checkpoint = os.fspath(judge)
+            judge = LazyJudge(partial(_load_local, checkpoint, revision, device, dtype), checkpoint)
         pairwise = judge if isinstance(judge, PairwiseJudge) else PairwiseJudge(judge, reasons=False)
         self.tournament = _Tournament(pairwise, max_comparisons, seed)
         # the scorer is made from a judge, and is neither loaded nor saved
@@ -137,10 +137,12 @@ class _Tournament(CaptionScorer):
         return CandidateScores(scores, errors=errors)
 
 
-def _load_local(source: str, revision: str | None, device: Any, dtype: Any) -> Judge:
+def _load_local(checkpoint: str, revision: str | None, device: Any, dtype: Any) -> Judge:
     from reward.judges import LocalJudge
 
-    return load_beside_a_trainer(partial(LocalJudge.from_pretrained, source, revision=revision, dtype=dtype), device)
+    return load_beside_a_trainer(
+        partial(LocalJudge.from_pretrained, checkpoint, revision=revision, dtype=dtype), device
+    )
 
 
 def draw_pairs(players: int, limit: int, seed: int | str) -> list[tuple[int, int]]:

@@ -11,7 +11,7 @@ from reward.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 
-_warned: weakref.WeakSet[Any] = weakref.WeakSet()  # trainers
+_warned_trainers: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def check_one_name(reward: Any, log_extra: Callable[..., None] | None) -> None:
@@ -35,19 +35,20 @@ def warn_of_sums(reward: Any, rewards: Sequence[float | None], log_extra: Callab
     TRL then sums the others, as if this reward were 0: the row is neither left out nor fairly compared.
 
     Args:
-        reward: was called. A part of a combination, which leaves such rows out, is none of the trainer's own.
-        rewards: what it gives.
+        reward: was called. Of a part of a combination, which leaves such rows out, nothing is said.
+        rewards: what it gives, one a row.
         log_extra: the trainer's logger, as for `check_one_name`.
     """
     trainer = getattr(log_extra, "__self__", None)
     functions = _rewards_of(trainer)
-    if None not in rewards or trainer in _warned or not any(function is reward for function in functions):
+    is_of_trainer = any(function is reward for function in functions)
+    if None not in rewards or not is_of_trainer or trainer in _warned_trainers:
         return
-    # The aspects of one metric lack the same rows, which the trainer then leaves out.
+    # Rewards of one metric's aspects share their calls (`_shared`); the rows that all of them lack are left out by TRL.
     metrics = {id(getattr(function, "_shared", function)) for function in functions}
     if len(metrics) < 2:
         return
-    _warned.add(trainer)
+    _warned_trainers.add(trainer)
     names = [getattr(function, "__name__", type(function).__name__) for function in functions]
     logger.warning(
         "%s gave None to a row, and the trainer has several rewards: where another one gives the row a number, TRL "

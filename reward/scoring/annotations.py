@@ -21,39 +21,39 @@ _ZEROS = re.compile(r"^(COCO_\w+_)?0+(?=\d)")
 _Names = tuple[str, ...]  # of an image: its number, if it has one, its path from the root of the disk, and as written
 
 
-def with_annotations(source: Source, annotations: Source) -> Source:
+def with_annotations(reader: Source, annotations: Source) -> Source:
     """The data with `file_name` and `references` of the annotations, as far as they have no such columns.
 
     Images are joined by `image_id` or path; by their bare names, without folder and ending, only where one image on
     either side has that name.
 
     Args:
-        source: captions with `image_id` or the path of their image, such as COCO's results.
+        reader: captions with `image_id` or the path of their image, such as COCO's results.
         annotations: rows of images with references or captions by people, and perhaps `image_id` and `file_name`, such
             as captions_val2014.json, or CLIPScore's `{image: [references]}`. Several rows of an image are one list.
 
     Raises:
         DataError: no image is named, or not one of the data is among the annotations.
     """
-    keys = [name for name in ("image_id", *column_names("image")) if name in source.columns]
+    keys = [name for name in ("image_id", *column_names("image")) if name in reader.columns]
     if not keys:
-        raise DataError(f"{source.name} has no column image_id or image, by which it could be joined: {source.columns}")
+        raise DataError(f"{reader.name} has no column image_id or image, by which it could be joined: {reader.columns}")
     facts = _facts_of_images(annotations)
     data_names: dict[_Names, None] = {}
-    for row in source.rows(keys):
+    for row in reader.rows(keys):
         if not isinstance(row, BadRow):
-            data_names[_names(keys, source.folder, row)] = None
+            data_names[_names(keys, reader.folder, row)] = None
     join = _Join(facts, data_names)
     if not any(map(join.facts, data_names)):
         first = next(iter(facts), ("none",))
         raise DataError(
-            f"no image of {source.name} is in {annotations.name}, which has {first[-1]!r}; the images are read from "
+            f"no image of {reader.name} is in {annotations.name}, which has {first[-1]!r}; the images are read from "
             f"the column {keys[0]!r}"
         )
     columns = {*chain.from_iterable(facts.values())}
-    adds = [name for name in ("file_name", "references") if name in columns and name not in source.columns]
+    adds = [name for name in ("file_name", "references") if name in columns and name not in reader.columns]
     how = f"annotations {annotations.fingerprint()}"
-    return DerivedSource(source, how, adds, keys, partial(_facts_of_row, join, keys, source.folder))
+    return DerivedSource(reader, how, adds, keys, partial(_facts_of_row, join, keys, reader.folder))
 
 
 def _facts_of_images(annotations: Source) -> dict[_Names, dict[str, Any]]:

@@ -345,10 +345,10 @@ def _names(specs: Sequence[MetricSpec]) -> str:
     return "+".join(spec.name for spec in specs)
 
 
-def _holds_lists(source: Source, column: str) -> bool:
+def _holds_lists(reader: Source, column: str) -> bool:
     """Whether captions to be ranked come as lists, one a row, as the first of them does."""
     kind = None
-    for row in source.rows([column]):
+    for row in reader.rows([column]):
         if isinstance(row, BadRow):
             continue
         value = missing_to_none(row.get(column))

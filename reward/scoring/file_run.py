@@ -78,22 +78,22 @@ class FileRun:
             from reward.scoring.devices import devices_for  # on use: one process does without
 
             self.devices = devices_for(metrics, devices)
-        rows = open_source(data, split=split)
-        ranked = rows if is_ranked else None
-        plan = find_columns(rows.columns, metrics.specs, **columns, ranked=ranked, is_csv=rows.is_csv)
+        reader = open_source(data, split=split)
+        ranked = reader if is_ranked else None
+        plan = find_columns(reader.columns, metrics.specs, **columns, ranked=ranked, is_csv=reader.is_csv)
         if drop_images:
-            rows.drop_images(plan.image)
+            reader.drop_images(plan.image)
         if records is None or image_root is None:
-            root = find_root(rows, plan.image if any(map(reads_images, metrics.parts)) else None, image_root)
+            root = find_root(reader, plan.image if any(map(reads_images, metrics.parts)) else None, image_root)
         else:
             root = Path(image_root)  # of a part of a larger data set, all images may be missing
         folder = self.records / f"{self.output.name}.partial"
-        most_rows = part_rows or self._part_rows(rows.num_rows)
-        self.job = Job(rows, plan, metrics, root, folder, prefix, batch_size, most_rows)
+        most_rows = part_rows or self._part_rows(reader.num_rows)
+        self.job = Job(reader, plan, metrics, root, folder, prefix, batch_size, most_rows)
         if metrics.knows_aspects:
             self.job.columns()
         check_output(self.output, Path(data) if isinstance(data, (str, os.PathLike)) else None)
-        content = rows.fingerprint()
+        content = reader.fingerprint()
         self.manifest = {  # what the results depend on
             "task": "rerank" if is_ranked else "score",
             "input": content,
@@ -102,7 +102,7 @@ class FileRun:
             "context": dict(plan.context),
             "strip_thinking": plan.strip_thinking,
             "corpus": content if metrics.needs_corpus else None,
-            "image_root": None if root == rows.folder else os.path.abspath(root),
+            "image_root": None if root == reader.folder else os.path.abspath(root),
             "prefix": prefix,
             "drop_images": drop_images,
         }
@@ -112,8 +112,8 @@ class FileRun:
 
     def _warn_of_untold(self) -> None:
         """Says before a long run that it cannot go on after a stop."""
-        source = self.manifest["source"]
-        for fingerprint in source.values() if isinstance(source, dict) else [source]:
+        fingerprints = self.manifest["source"]
+        for fingerprint in fingerprints.values() if isinstance(fingerprints, dict) else [fingerprints]:
             reason = untold_reason(fingerprint)
             if reason is not None:
                 warnings.warn(
@@ -141,10 +141,10 @@ class FileRun:
         if finished is not None:
             summary, images = finished
             if images is not None:
-                [tasks] = self.job.tasks([range(self.job.source.num_rows)])
+                [tasks] = self.job.tasks([range(self.job.reader.num_rows)])
                 if images != _digest(task.stamp for task in tasks):
                     raise OutputError(
-                        f"{self.output} exists already, and images of {self.job.source.name} were replaced since. "
+                        f"{self.output} exists already, and images of {self.job.reader.name} were replaced since. "
                         "Choose another output, or replace it with --overwrite (overwrite=True)."
                     )
             return replace(summary, already_done=True)
@@ -163,12 +163,12 @@ class FileRun:
 
     def _make(self, folder: PartFolder, progress: bool) -> tuple[ScoringSummary, str | None]:
         """Makes the parts that are missing, and the output of all; gives the digest of the images, too."""
-        parts, total = folder.find(self.job.names), self.job.source.num_rows
+        parts, total = folder.find(self.job.names), self.job.reader.num_rows
         resumed, images_decoded, seconds = _count_rows(parts), 0, 0.0
         if resumed < total:
             parts, images_decoded, seconds = self._score(parts, progress)
         if _count_rows(parts) < total:
-            raise OutputError(f"{self.job.source.name} has fewer rows than before: it changed; run the same again")
+            raise OutputError(f"{self.job.reader.name} has fewer rows than before: it changed; run the same again")
         start = time.perf_counter()
         with left_out_of_garbage_collection():
             summary, images = self._write(folder, parts)
@@ -184,7 +184,7 @@ class FileRun:
 
     def _score(self, parts: Sequence[str], progress: bool) -> tuple[list[str], int, float]:
         """Makes what parts lack: the names of all, how many images were decoded, and the seconds without loading."""
-        job, total = self.job, self.job.source.num_rows
+        job, total = self.job, self.job.reader.num_rows
         missing = _missing_rows(parts, total)
         names, images_decoded = list(parts), 0
         with ExitStack() as stack:
@@ -218,11 +218,11 @@ class FileRun:
 
         None names a row without an image; a row that cannot be read has no references.
         """
-        source, plan = self.job.source, self.job.plan
+        reader, plan = self.job.reader, self.job.plan
         if plan.references is None:
             return
         image = self._image_column() or plan.group
-        for row in source.rows([plan.references] if image is None else [plan.references, image]):
+        for row in reader.rows([plan.references] if image is None else [plan.references, image]):
             key: str | None = None
             references: tuple[str, ...] = ()
             if not isinstance(row, BadRow):
@@ -234,7 +234,7 @@ class FileRun:
 
     def _image_column(self) -> str | None:
         """The column of images, also where no metric reads it."""
-        return self.job.plan.image or find_column("image", self.job.source.columns, option="--image-column")
+        return self.job.plan.image or find_column("image", self.job.reader.columns, option="--image-column")
 
     def _write(self, folder: PartFolder, parts: Sequence[str]) -> tuple[ScoringSummary, str | None]:
         """Writes the output of all parts; gives the digest of the images of their rows, too."""
@@ -259,9 +259,9 @@ class FileRun:
 
         def write(path: Path) -> None:
             types = next(folder.parts(sorted(parts)[:1])).types
-            write_rows(path, job.source, types, values(), is_selected)
-            if job.source.fingerprint() != self.manifest["input"]:
-                raise OutputError(f"{job.source.name} changed while it was scored; run the same again")
+            write_rows(path, job.reader, types, values(), is_selected)
+            if job.reader.fingerprint() != self.manifest["input"]:
+                raise OutputError(f"{job.reader.name} changed while it was scored; run the same again")
 
         write_atomically(self.output, write)
         columns = {"candidate": job.plan.caption, "image": job.plan.image, "references": job.plan.references}
@@ -302,7 +302,7 @@ class FileRun:
     def _identities(self) -> Iterator[str]:
         """For each row what it shares with rows of the same image and captions, also if no metric reads images."""
         job = replace(self.job, plan=replace(self.job.plan, image=self._image_column()))
-        [tasks] = job.tasks([range(job.source.num_rows)])
+        [tasks] = job.tasks([range(job.reader.num_rows)])
         for task in tasks:
             yield repr((task.candidates, task.image_key))
 

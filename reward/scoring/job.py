@@ -48,7 +48,7 @@ class Progress:
 class Job:
     """How the rows of a data file are scored; picklable if the metrics are given by name."""
 
-    source: Source
+    reader: Source
     plan: ColumnPlan
     metrics: Metrics  # loaded where `work` is called
     root: Path  # where relative image paths start
@@ -61,15 +61,15 @@ class Job:
         """The columns that the output has more than the input."""
         caption = self.plan.caption if self.plan.many else None
         is_ranked = self.plan.group is not None
-        return AddedColumns(self.metrics, self.prefix, self.source.columns, caption=caption, is_ranked=is_ranked)
+        return AddedColumns(self.metrics, self.prefix, self.reader.columns, caption=caption, is_ranked=is_ranked)
 
     def tasks(self, blocks: Iterable[range]) -> Iterator[Iterator[RowTask]]:
         """For each of some ranges of rows, in order, what is to be scored; each must be read before the next."""
         rows: Iterator[Any] = iter(())
         next_row = None  # of the iterator
         for block in blocks:
-            if next_row is None or next_row > block.start or (next_row < block.start and self.source.is_indexed):
-                rows = iter(self.source.rows(self.plan.names, block.start))
+            if next_row is None or next_row > block.start or (next_row < block.start and self.reader.is_indexed):
+                rows = iter(self.reader.rows(self.plan.names, block.start))
             else:  # to read on is cheaper than to begin anew
                 next(islice(rows, block.start - next_row, block.start - next_row), None)
             numbered = enumerate(islice(rows, len(block)), start=block.start)
@@ -86,10 +86,10 @@ class Job:
         Raises:
             OutputError: a part cannot be written.
         """
-        columns, reader = self.columns(), PictureReader(self.metrics, self.root)
+        columns, picture_reader = self.columns(), PictureReader(self.metrics, self.root)
         most = min(FIRST_ROWS, self.part_rows)
         with _answers_kept(self.metrics, self.folder / ANSWERS):
-            for chunk, decoded in decoded_chunks(self.tasks(blocks), reader, self.part_rows):
+            for chunk, decoded in decoded_chunks(self.tasks(blocks), picture_reader, self.part_rows):
                 while chunk:
                     tasks, start = chunk[:most], time.perf_counter()
                     del chunk[:most]
@@ -212,7 +212,7 @@ class PictureReader:
 
 
 def decoded_chunks(
-    blocks: Iterable[Iterable[RowTask]], reader: PictureReader, rows: int
+    blocks: Iterable[Iterable[RowTask]], picture_reader: PictureReader, rows: int
 ) -> Iterator[tuple[list[RowTask], int]]:
     """Chunks of rows with decoded images, in order, and how many images were decoded; the next is made in a thread.
 
@@ -221,16 +221,16 @@ def decoded_chunks(
 
     Args:
         blocks: rows with images as the data have them; consumed in another thread.
-        reader: opens one image; may raise ImageError.
+        picture_reader: opens one image; may raise ImageError.
         rows: of a chunk; the first has `FIRST_ROWS` at most. One is shorter at the end of a block, and where its images
             take `CHUNK_BYTES`.
 
     Raises:
-        Exception: whatever `blocks` or `reader` raised, except ImageError.
+        Exception: whatever `blocks` or `picture_reader` raised, except ImageError.
     """
     stop, turn = threading.Event(), threading.Lock()
     # A generator cannot be closed while it runs in the other thread: the rows end instead, and so does the generator.
-    chunks = _chunks((takewhile(lambda _: not stop.is_set(), block) for block in blocks), reader, rows)
+    chunks = _chunks((takewhile(lambda _: not stop.is_set(), block) for block in blocks), picture_reader, rows)
 
     def next_chunk() -> tuple[list[RowTask], int] | None:
         with turn:
@@ -249,23 +249,23 @@ def decoded_chunks(
 
 
 def _chunks(
-    blocks: Iterable[Iterable[RowTask]], reader: PictureReader, rows: int
+    blocks: Iterable[Iterable[RowTask]], picture_reader: PictureReader, rows: int
 ) -> Generator[tuple[list[RowTask], int], None, None]:
     # Large pictures take long: the scorer starts with a few of them, and does not wait for a whole chunk.
     most = min(FIRST_ROWS, rows)
     with ThreadPoolExecutor(THREADS, thread_name_prefix="decode") as pool:
         # One chunk is full and waits for its last images; the next one has begun, so that no thread is idle meanwhile.
         for block in blocks:
-            chunk, full = _Chunk(reader, pool), None
+            chunk, full = _Chunk(picture_reader, pool), None
             for task in block:
                 if len(chunk.tasks) >= most or chunk.bytes >= CHUNK_BYTES:
                     if full is not None:
                         yield full.decoded()
-                    chunk, full = _Chunk(reader, pool), chunk
+                    chunk, full = _Chunk(picture_reader, pool), chunk
                     most = rows
                 chunk.add(task)
                 # While the last images of a full chunk are waited for, the threads have some of the next one.
-                has_work = len(chunk.images) >= IMAGES_AHEAD or not reader.is_needed
+                has_work = len(chunk.images) >= IMAGES_AHEAD or not picture_reader.is_needed
                 if full is not None and has_work:
                     yield full.decoded()
                     full = None
@@ -283,11 +283,11 @@ class _Chunk:
         bytes: of those that are decoded for certain: all but the last `IMAGES_AHEAD`.
     """
 
-    def __init__(self, reader: PictureReader, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, picture_reader: PictureReader, pool: ThreadPoolExecutor) -> None:
         self.tasks: list[RowTask] = []
         self.images: dict[str, Future[Any]] = {}
         self.bytes = 0
-        self._reader, self._pool = reader, pool
+        self._reader, self._pool = picture_reader, pool
         self._waiting: list[Future[Any]] = []
 
     def add(self, task: RowTask) -> None:

@@ -1,4 +1,4 @@
-"""Opens data files, patterns of files, folders, data sets of the Hub and data set objects as sources of rows."""
+"""Opens data files, patterns of files, folders, data sets of the Hub and data set objects: a reader of rows each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from reward.errors import CapRewardError, DataError, InvalidSampleError, first_l
 from reward.scoring.arrow_sources import ParquetSource
 from reward.scoring.sources import DerivedSource, Shards, Source
 
-# What opens a path, in a module of this folder that is imported when a file of its kind is read.
+# {ending: module.function of this folder that opens a path}; a module is imported when a file of its kind is read.
 KINDS = {
     ".jsonl": "forms.open_json_lines",
     ".ndjson": "forms.open_json_lines",
@@ -165,17 +165,17 @@ def open_source(data: Any, *, split: str | None = None, annotations: str | os.Pa
     Raises:
         DataError: missing, empty, unreadable or of another kind, or the split must be named.
     """
-    source = data if isinstance(data, Source) else _open(data, split)
+    reader = data if isinstance(data, Source) else _open(data, split)
     if annotations is not None:
         from reward.scoring.annotations import with_annotations
 
-        source = with_annotations(source, open_source(annotations))
-    return _with_columns_inside(source)
+        reader = with_annotations(reader, open_source(annotations))
+    return _with_columns_inside(reader)
 
 
-def _with_columns_inside(source: Source) -> Source:
+def _with_columns_inside(reader: Source) -> Source:
     """The data with the columns that stand in others: a caption and an image in messages, COCO's `image_id`."""
-    columns = {*source.columns}
+    columns = {*reader.columns}
     has_caption = not columns.isdisjoint((*column_names("candidate"), *column_names("candidates")))
     has_image = not columns.isdisjoint(column_names("image"))
     messages = next((name for name in _MESSAGES if name in columns), None)
@@ -189,8 +189,8 @@ def _with_columns_inside(source: Source) -> Source:
         form, column, make = "COCO's image_id", "image_id", _image_of_id
         adds = ["image"]
     else:
-        return source
-    return DerivedSource(source, form, adds, [column], make)
+        return reader
+    return DerivedSource(reader, form, adds, [column], make)
 
 
 def _of_chat(column: str, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -226,8 +226,9 @@ def _open(data: Any, split: str | None) -> Source:
             return _of_splits(data, split, name="the data set", folder=Path())
     if not isinstance(data, (str, os.PathLike)):
         raise DataError(f"data must be a path, a datasets.Dataset or a DatasetDict, got {type(data).__name__}")
-    path, hub = Path(data), _HUB_NAME.fullmatch(written(data))
-    if not hub:
+    path = Path(data)
+    hub = _HUB_NAME.fullmatch(written(data))
+    if not hub:  # the Hub's own address is a name there
         refuse_address_of_data(data)
     if path.is_dir():
         return _open_folder(path, split)
@@ -252,8 +253,8 @@ def _open_file(path: Path) -> Source:
         )
     module, _, opener = KINDS[kind].partition(".")
     try:
-        source: Source = getattr(import_module(f"reward.scoring.{module}"), opener)(path)
-        return source
+        reader: Source = getattr(import_module(f"reward.scoring.{module}"), opener)(path)
+        return reader
     except CapRewardError:
         raise
     except (OSError, ValueError) as error:  # ValueError: also pyarrow's
@@ -303,12 +304,13 @@ def _open_folder(path: Path, split: str | None) -> Source:
         if any(kind_of(file) in (".tar", ".tgz", ".parquet") for file in files):
             no_tables.add(".json")
         tables = [file for file in files if kind_of(file) not in no_tables]
-    if tables and split is None:
-        return _open_files(tables, path.name)
-    pictures = None
     if split is None:
+        if tables:
+            return _open_files(tables, path.name)
         pictures = open_pictures(path)
-    return pictures or _load(str(path.absolute()), split, path)  # `datasets` makes nothing of "."
+        if pictures is not None:
+            return pictures
+    return _load(str(path.absolute()), split, path)  # `datasets` makes nothing of "."
 
 
 def files_of_splits(folder: Path) -> dict[str, list[Path]]:

@@ -34,12 +34,12 @@ def arrow_type(kind: str) -> pa.DataType:
     return pa.list_(single) if lists else single
 
 
-def schema_of(source: Source) -> pa.Schema:
+def schema_of(reader: Source) -> pa.Schema:
     """Types of the columns of the records: those of the data, else the narrowest that hold all rows."""
-    if source.schema is not None and source.schema.names == source.record_columns:
-        return source.schema
-    types = {field.name: field for field in source.schema or ()}
-    untyped = ({name: record[name] for name in record if name not in types} for record in _cells(source))
+    if reader.schema is not None and reader.schema.names == reader.record_columns:
+        return reader.schema
+    types = {field.name: field for field in reader.schema or ()}
+    untyped = ({name: record[name] for name in record if name not in types} for record in _cells(reader))
     inferred = infer_schema(_chunks(untyped, CHUNK_ROWS))
     return pa.schema([*types.values(), *inferred])
 
@@ -93,16 +93,16 @@ def _typed_array(values: list[Any], field: pa.Field) -> pa.Array:
     return pa.array(values, field.type)
 
 
-def tables_of(source: Source) -> Iterator[pa.Table]:
+def tables_of(reader: Source) -> Iterator[pa.Table]:
     """The records of any data as tables of one schema, which Parquet can hold."""
-    if isinstance(source, ArrowSource):
-        return map(storable, source.tables())
-    return typed_tables(_cells(source), schema_of(source))
+    if isinstance(reader, ArrowSource):
+        return map(storable, reader.tables())
+    return typed_tables(_cells(reader), schema_of(reader))
 
 
-def _cells(source: Source) -> Iterator[dict[str, Any]]:
+def _cells(reader: Source) -> Iterator[dict[str, Any]]:
     """The records; a row that cannot be read has no cells."""
-    for record in source.records():
+    for record in reader.records():
         yield {} if isinstance(record, BadRow) else record
 
 

@@ -80,38 +80,38 @@ def check_names(columns: Sequence[str], path: str | Path) -> None:
 
 
 class Shards(Source):
-    """The rows of several sources, one after the other; a column that one of them lacks is missing in its rows."""
+    """The rows of several readers, one after the other; a column that one of them lacks is missing in its rows."""
 
-    def __init__(self, sources: Sequence[Source], *, name: str, folder: Path) -> None:
-        self.sources, self.name, self.folder = sources, name, folder
-        self.columns = _united(source.columns for source in sources)
+    def __init__(self, readers: Sequence[Source], *, name: str, folder: Path) -> None:
+        self.readers, self.name, self.folder = readers, name, folder
+        self.columns = _united(reader.columns for reader in readers)
         self.num_rows = 0
-        for source in sources:
-            self.num_rows += source.num_rows
-            self.is_csv |= source.is_csv
-            self.is_indexed &= source.is_indexed
+        for reader in readers:
+            self.num_rows += reader.num_rows
+            self.is_csv |= reader.is_csv
+            self.is_indexed &= reader.is_indexed
 
     @property
     def record_columns(self) -> list[str]:
-        return _united(source.record_columns for source in self.sources)
+        return _united(reader.record_columns for reader in self.readers)
 
     def drop_images(self, image: str | None) -> None:
-        for source in self.sources:
-            source.drop_images(image)
+        for reader in self.readers:
+            reader.drop_images(image)
 
     def fingerprint(self) -> str:
-        names = [source.fingerprint() for source in self.sources]
+        names = [reader.fingerprint() for reader in self.readers]
         return hashlib.sha256(" ".join(names).encode()).hexdigest()
 
     def rows(self, columns: Sequence[str], start: int = 0) -> Iterator[dict[str, Any] | BadRow]:
-        for source in self.sources:
-            if start < source.num_rows:
-                present = [name for name in columns if name in source.columns]
-                yield from source.rows(present, start)
-            start = max(0, start - source.num_rows)
+        for reader in self.readers:
+            if start < reader.num_rows:
+                present = [name for name in columns if name in reader.columns]
+                yield from reader.rows(present, start)
+            start = max(0, start - reader.num_rows)
 
     def records(self) -> Iterator[dict[str, Any] | BadRow]:
-        return chain.from_iterable(source.records() for source in self.sources)
+        return chain.from_iterable(reader.records() for reader in self.readers)
 
 
 def _united(lists: Iterable[Sequence[str]]) -> list[str]:
@@ -123,7 +123,7 @@ class DerivedSource(Source):
     """The rows of other data, in their order, with further columns.
 
     Args:
-        source: the data.
+        reader: the data.
         how: says how the columns are made; part of the fingerprint.
         adds: the columns.
         needs: the columns of the data that `make` looks at.
@@ -132,39 +132,39 @@ class DerivedSource(Source):
 
     def __init__(
         self,
-        source: Source,
+        reader: Source,
         how: str,
         adds: Sequence[str],
         needs: Sequence[str],
         make: Callable[[Mapping[str, Any]], Mapping[str, Any]],
     ) -> None:
-        self.source, self.adds, self.needs, self._make, self._how = source, list(adds), list(needs), make, how
-        self.columns = [*source.columns, *adds]
-        self.name, self.num_rows, self.folder = source.name, source.num_rows, source.folder
-        self.is_csv, self.is_indexed, self.schema = source.is_csv, source.is_indexed, source.schema
+        self.reader, self.adds, self.needs, self._make, self._how = reader, list(adds), list(needs), make, how
+        self.columns = [*reader.columns, *adds]
+        self.name, self.num_rows, self.folder = reader.name, reader.num_rows, reader.folder
+        self.is_csv, self.is_indexed, self.schema = reader.is_csv, reader.is_indexed, reader.schema
 
     @property
     def record_columns(self) -> list[str]:
-        return [*self.source.record_columns, *self.adds]
+        return [*self.reader.record_columns, *self.adds]
 
     def drop_images(self, image: str | None) -> None:
-        self.source.drop_images(image)
-        self.schema = self.source.schema
+        self.reader.drop_images(image)
+        self.schema = self.reader.schema
 
     def fingerprint(self) -> str:
-        return hashlib.sha256(f"{self.source.fingerprint()} {self._how} {self.adds}".encode()).hexdigest()
+        return hashlib.sha256(f"{self.reader.fingerprint()} {self._how} {self.adds}".encode()).hexdigest()
 
     def rows(self, columns: Sequence[str], start: int = 0) -> Iterator[dict[str, Any] | BadRow]:
         stored = [name for name in columns if name not in self.adds]
         if len(stored) == len(columns):
-            yield from self.source.rows(columns, start)
+            yield from self.reader.rows(columns, start)
             return
-        for row in self.source.rows(list(dict.fromkeys([*stored, *self.needs])), start):
+        for row in self.reader.rows(list(dict.fromkeys([*stored, *self.needs])), start):
             yield self._with_columns(row, row)
 
     def records(self) -> Iterator[dict[str, Any] | BadRow]:
         # A record may lack what the columns are made of, such as an image that is left out.
-        for record, row in zip(self.source.records(), self.source.rows(self.needs), strict=True):
+        for record, row in zip(self.reader.records(), self.reader.rows(self.needs), strict=True):
             yield self._with_columns(record, row)
 
     def _with_columns(self, record: dict[str, Any] | BadRow, row: dict[str, Any] | BadRow) -> dict[str, Any] | BadRow:
@@ -175,7 +175,7 @@ class DerivedSource(Source):
 
 
 def image_root(
-    source: Source,
+    reader: Source,
     column: str | None,
     given: str | os.PathLike[str] | None = None,
     *,
@@ -186,7 +186,7 @@ def image_root(
     It is the folder of the data, and the working folder only if not one image is in the first; a warning says so.
 
     Args:
-        source: the data.
+        reader: the data.
         column: holds the images; None where none are read.
         given: by the user, the only folder that is tried.
         scored_from: where the paths started when the data were scored, which is tried first.
@@ -195,9 +195,9 @@ def image_root(
         DataError: the images are files with relative paths and not one is there, or all are addresses; the message has
             the line to type.
     """
-    folders = [source.folder] if given is None else [Path(given)]
+    folders = [reader.folder] if given is None else [Path(given)]
     if given is None and scored_from is not None:
-        folders.insert(0, source.folder / scored_from)
+        folders.insert(0, reader.folder / scored_from)
     if column is None:
         return folders[0]
     # One folder for all rows: were it chosen row by row, a row whose picture is missing would take that of another
@@ -206,7 +206,7 @@ def image_root(
     is_here = False  # whether the first image that is missing elsewhere, or a later one, is in the working folder
     missing: str | None = None
     address: str | None = None
-    for image in _images(source, column):
+    for image in _images(reader, column):
         path = path_in(image)
         # The first row that needs no folder ends the search, which would read all rows, and their images with them.
         if path is None or os.path.isabs(path):
@@ -223,13 +223,13 @@ def image_root(
         return folders[0]
     if missing is None:
         raise DataError(
-            f"the images of {source.name} are at addresses such as {address!r:.120}, and nothing is downloaded: "
+            f"the images of {reader.name} are at addresses such as {address!r:.120}, and nothing is downloaded: "
             f"download them, write their paths into the column {column!r}, and name their folder with --image-root "
             "FOLDER (image_root=)"
         )
     if is_here and given is None:
         warnings.warn(
-            f"no image of {source.name} is in {os.path.abspath(source.folder)}: paths start at the working folder, "
+            f"no image of {reader.name} is in {os.path.abspath(reader.folder)}: paths start at the working folder, "
             f"{os.path.abspath(working_folder)}, as --image-root . (image_root=) says",
             stacklevel=2,
         )
@@ -238,14 +238,14 @@ def image_root(
         folders.append(working_folder)
     tried = dict.fromkeys(os.path.abspath(folder) for folder in folders)
     raise DataError(
-        f"no image of {source.name} is there: {missing!r} is not in {' nor in '.join(tried)}. Name the folder that the "
+        f"no image of {reader.name} is there: {missing!r} is not in {' nor in '.join(tried)}. Name the folder that the "
         f"paths start from: --image-root FOLDER (image_root=)"
     )
 
 
-def _images(source: Source, column: str) -> Iterator[Any]:
+def _images(reader: Source, column: str) -> Iterator[Any]:
     """What is in the image column: names of files, and images. A row without a readable image says so later."""
-    for row in source.rows([column]):
+    for row in reader.rows([column]):
         if isinstance(row, BadRow):
             continue
         try:

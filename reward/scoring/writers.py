@@ -123,7 +123,7 @@ def write_text(path: Path, text: str) -> None:
 
 def write_rows(
     path: Path,
-    source: Source,
+    reader: Source,
     types: Mapping[str, str],
     values: Iterator[Sequence[Any]],
     is_written: Iterable[bool] | None = None,
@@ -132,7 +132,7 @@ def write_rows(
 
     Args:
         path: a temporary name, which goes on after that of the output: `scores.csv.tmp`.
-        source: the input.
+        reader: the input.
         types: {column: see `arrow_type`} of the further columns, some of which may replace columns of the input.
         values: those of each row.
         is_written: whether each row is written; None for all.
@@ -144,13 +144,13 @@ def write_rows(
     if kind == ".parquet":
         from reward.scoring.schemas import tables_of, with_columns, write_parquet  # which loads pyarrow
 
-        tables = with_columns(tables_of(source), types, values)
+        tables = with_columns(tables_of(reader), types, values)
         if is_written is not None:
             marks = iter(is_written)
             tables = (table.filter(list(islice(marks, len(table)))) for table in tables)
         write_parquet(path, tables)
         return
-    rows = _rows_with(source.records(), [*types], values)
+    rows = _rows_with(reader.records(), [*types], values)
     if is_written is not None:
         rows = compress(rows, is_written)
     with path.open("w", encoding="utf-8", newline="") as file:
@@ -164,7 +164,7 @@ def write_rows(
                 file.write(json_line(row))
             file.write("]\n")
         else:
-            names = list(dict.fromkeys([*source.record_columns, *types]))
+            names = list(dict.fromkeys([*reader.record_columns, *types]))
             make_line = _tsv_line if kind == ".tsv" else _csv_line
             file.write(make_line(dict(zip(names, names, strict=True)), names))
             for row in rows:

@@ -42,7 +42,8 @@ class Guard:
             await self.app(scope, receive, send)
             return
         start, status = time.perf_counter(), 500
-        body = bytearray()  # counted in `held_bytes`
+        # Filled by `_read`, which counts it in `held_bytes`, and subtracted at the end, also after a refusal.
+        body = bytearray()
 
         async def watched(message: Any) -> None:
             nonlocal status
@@ -68,11 +69,13 @@ class Guard:
             self.held_bytes -= len(body)
             self.waiting -= 1
             self.counts.waiting.set(self.waiting)
-            route = getattr(scope.get("route"), "path", "other")  # not the path: clients may make up many
+            # Not the path of the request: clients may make up many, and each would be a counter of its own.
+            route = getattr(scope.get("route"), "path", "other")
             self.counts.requests.labels(route, str(status)).inc()
             self.counts.seconds.labels(route).observe(time.perf_counter() - start)
 
     def _check(self, scope: Any) -> None:
+        """Refuses a request by its head: without the token, too large, or one too many."""
         if scope["path"] in _OPEN:
             return
         headers, settings = dict(scope["headers"]), self.settings
@@ -96,6 +99,7 @@ class Guard:
             )
 
     async def _read(self, receive: Any, body: bytearray) -> None:
+        """Appends to `body` what comes; refuses one that is too large or late, or for which there is no memory."""
         end = time.monotonic() + self.settings.body_timeout
         more = True
         while more:
@@ -127,11 +131,15 @@ def _replayed(body: bytes, receive: Any) -> Any:
 
 
 def impatient_protocol(seconds: float) -> type[HttpToolsProtocol]:
-    """uvicorn's protocol, but a connection whose first request has no whole head by then is closed."""
+    """uvicorn's protocol, but a connection without the whole head of a request after so many seconds is closed."""
 
     class Impatient(HttpToolsProtocol):
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
-            self.loop.call_later(seconds, lambda: self.cycle or transport.close())
+            self.loop.call_later(seconds, self.close_idle)
+
+        def close_idle(self) -> None:
+            if self.cycle is None:  # uvicorn's, of a request whose head has come
+                self.transport.close()
 
     return Impatient

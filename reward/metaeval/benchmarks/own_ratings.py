@@ -31,7 +31,7 @@ _CHOSEN = ["chosen", "rejected"]  # columns whose names say which caption is bet
 _RATERS = ("rater", "rater_id", "annotator", "annotator_id", "worker", "worker_id", "worker id")
 _WORDS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 _NOT_RATED = ("", "-", "n/a", "na", "nan", "null", "?")
-_LABELS_OF_PAIRS = {"first": 0.0, "second": 1.0, "tie": math.nan}  # as `Benchmark` has them
+_LABELS_OF_PAIRS = {"first": 0.0, "second": 1.0, "tie": math.nan}  # place of the better caption, as in `Benchmark`
 
 
 def load_ratings(
@@ -92,9 +92,12 @@ def load_ratings(
         columns["candidate_column"] = caption
         items, raters = _read_rated(reader, scale, rating_columns, rater_column, columns)
         items = items[:limit]
+        # Where some items have no overall rating, NaN is among the means, and they are no labels.
         means = {float(np.mean(item["ratings"].get(OVERALL, [math.nan]))) for item in items}
         spec = _LABELS if means == {0.0, 1.0} else _SPEC
-        count = sum(len(ratings) for item in items for ratings in item["ratings"].values())
+        count = 0
+        for item in items:
+            count += sum(map(len, item["ratings"].values()))
         noun = "columns" if len(rating_columns) > 1 else "column"
         names = join_names(rating_columns, most=10)
         provenance = f"{count} ratings in {noun} {names}{raters}, of {len(items)} captions in column {caption}"
@@ -153,7 +156,9 @@ def _pair_columns(names: Sequence[str]) -> list[str]:
     if {*_CHOSEN} <= {*names}:
         return _CHOSEN
     captions = [name for name in names if _ONE_OF_TWO.fullmatch(name)]
-    return captions if len(captions) == 2 else []
+    if len(captions) != 2:
+        return []
+    return captions
 
 
 def _rating_columns(names: Sequence[str], wanted: Sequence[str], *, needed: bool) -> list[str]:
@@ -323,8 +328,10 @@ def _join_raters(
         raters[str(rater)] = None
         key = _caption_key(item)
         first = joined.setdefault(key, item)
+        # A column that differs between rows of one caption is about the rater, and no score of the caption. Texts are
+        # compared, since NaN is not equal to itself.
         for name, value in item["columns"].items():
-            if str(first["columns"][name]) != str(value):  # of the rater, and no score of the caption; NaN is "nan"
+            if str(first["columns"][name]) != str(value):
                 first["columns"][name] = (math.nan,)
         by_rater = ratings_of.setdefault(key, {})
         if str(rater) in by_rater:

@@ -150,7 +150,7 @@ class CiderScorer(NgramScorer):
         """Loads document frequencies from a folder or Hub id; `"embedded"` gives a scorer without a corpus.
 
         Raises:
-            CheckpointError: the source is missing, damaged, or belongs to another metric.
+            CheckpointError: the checkpoint is missing, damaged, or belongs to another metric.
         """
         if os.fspath(source) == "embedded":
             return cls()

@@ -93,7 +93,7 @@ class ImageConfig(_Branch):
     """Configuration of the branch that compares image and candidate with a CLIP (I2C).
 
     Args:
-        backbone: a source of `reward.backbones.load_clip`; its weights are frozen and not in the checkpoint.
+        backbone: a checkpoint of `reward.backbones.load_clip`; its weights are frozen and not in the checkpoint.
         architecture: instead, `{"model_cfg", "preprocess_cfg"}` as in an open_clip_config.json, and `"tokenizer"`
             with the ids `{"start", "end", "pad"}` in the checkpoint's own tokenizer; all weights are in the checkpoint.
         normalise: whether image and text features are scaled to length 1 before they are compared. The paper does

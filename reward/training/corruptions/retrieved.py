@@ -36,13 +36,13 @@ class Retrieved(Sequence[list[Negative]]):
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __getitem__(self, index: Any) -> Any:  # a row, not a slice
-        return [
-            Negative(self._captions[row], f"retrieved_{name}")
-            for name, rows in zip(BANDS, self._rows[index].tolist(), strict=True)
-            for row in rows
-            if row >= 0
-        ]
+    def __getitem__(self, index: Any) -> Any:
+        """The negatives of one caption; a slice is not taken."""
+        negatives = []
+        for name, rows in zip(BANDS, self._rows[index], strict=True):
+            for row in rows[rows >= 0].tolist():
+                negatives.append(Negative(self._captions[row], f"retrieved_{name}"))
+        return negatives
 
 
 def retrieve_negatives(
@@ -73,6 +73,9 @@ def retrieve_negatives(
     Returns:
         N lists of `Negative`, category `"retrieved_easy"`, `"retrieved_medium"` or `"retrieved_hard"`.
 
+    Raises:
+        DataError: an embedding is zero or not finite, or all captions are of one image or have the same words.
+
     Source: BEiTScore, section 3.1 (retrieval-based negatives) and appendix A (up to 30 a level).
 
     Example:
@@ -80,7 +83,9 @@ def retrieve_negatives(
         >>> retrieve_negatives(["a dog", "a puppy", "a car"], [1, 2, 3], vectors, vectors)[0]
         [Negative(text='a puppy', category='retrieved_hard')]
     """
-    keys, searched = _normalised(embeddings, "embeddings"), _normalised(queries, "queries")
+    keys = _normalised(embeddings, "embeddings")
+    searched = _normalised(queries, "queries")
+    # Images and texts as numbers: equal captions have one text, for which the first row with it stands.
     image = pd.factorize(np.array(image_ids, dtype=object))[0]
     text = pd.factorize(np.array([comparable(caption) for caption in captions], dtype=object))[0]
     first = np.unique(text, return_index=True)[1]  # the row where each text stands first
@@ -161,7 +166,9 @@ def _bounds(
     bounds = []
     for low, high in BANDS.values():
         lower, upper = np.quantile(similarity, [low, high]) - 1e-6  # rounding
-        bounds.append((float(lower), 2.0 if high == 1 else float(upper)))  # a sample may miss the most similar pair
+        if high == 1:
+            upper = 2.0  # above every similarity: a sample may miss the most similar pair
+        bounds.append((float(lower), float(upper)))
     return bounds
 
 

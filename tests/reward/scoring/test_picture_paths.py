@@ -152,6 +152,6 @@ def test_annotations_join_by_path_and_by_a_bare_name_that_is_one(images, annotat
 def test_a_run_says_in_one_line_what_it_took(tmp_path, capsys):
     save(tmp_path / "1.png")
     summary = score_dataset(data_in(tmp_path, "1.png", "1"), PictureScorer(), tmp_path / "scores" / "out.jsonl")
-    print_summary(summary, quiet=False, what="scored")
+    print_summary(summary, quiet=False, verb="scored")
     said = " ".join(capsys.readouterr().err.split())
     assert f"columns read: candidate = caption, image = image; 2 rows; image paths start at {tmp_path}" in said
