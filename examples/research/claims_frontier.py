@@ -41,9 +41,10 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 WEIGHTS = {  # of precision and coverage
-    ".8 precision + .2 coverage": (0.8, 0.2),
-    ".2 precision + .8 coverage": (0.2, 0.8),
     "precision alone": (1.0, 0.0),
+    ".8 precision + .2 coverage": (0.8, 0.2),
+    ".5 precision + .5 coverage": (0.5, 0.5),
+    ".2 precision + .8 coverage": (0.2, 0.8),
     "coverage alone": (0.0, 1.0),
 }
 MEASURES = ("precision", "recall", "f1", "faults", "words")
