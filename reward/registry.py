@@ -198,6 +198,11 @@ def _find(name: str) -> tuple[MetricSpec, bool]:
         close = nearest(_letters(name), installed_specs())
         names = f"Nearest: {', '.join(close)}" if close else f"The metrics are {', '.join(installed_specs())}"
         hint = "a checkpoint is written NAME=FOLDER or NAME=HUB_ID, a function my_metric.py:length"
+        before, _, after = name.partition(":")
+        prefix = _installed(before)
+        if prefix is not None:
+            address = "http://localhost:8000/v1#" if prefix[0].sources == "judge" else ""
+            hint = f"a checkpoint is written {before}={address}{after}"
         if "," in name:
             hint = f"of several write -m {name.replace(',', ' -m ')}"
         raise UnknownMetricError(f"no metric is named {name!r}. {names}; {hint}. `capreward metrics` lists all")

@@ -170,7 +170,7 @@ def main(argv: Sequence[str] | None = None) -> Audit:
     words = sys.argv[1:] if argv is None else argv
     command = shlex.join(["python", "-m", "examples.research.further_attacks", *words])
     report = audit_report(result, command=command)
-    print(*(markdown(table.frame) for table in report.tables), blank, *report.notes, sep="\n\n")
+    print(*(markdown(table) for table in report.tables), blank, *report.notes, sep="\n\n")
     if options.output is not None:
         options.output.parent.mkdir(parents=True, exist_ok=True)
         options.output.write_text(json.dumps(report.to_json(), indent=2) + "\n", encoding="utf-8")

@@ -320,7 +320,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(json.dumps(report.to_json(), indent=2))
     else:
         for table in report.tables:
-            print(f"{table.title}\n\n{markdown(table.frame)}")
+            print(f"{table.title}\n\n{markdown(table)}")
     say(reproduction.summary())
     if options.output is not None:
         report.write(options.output)

@@ -47,6 +47,7 @@ COMMANDS_ELSEWHERE = {
     "agreement": "bench RATINGS -m METRIC",
     "correlate": "bench RATINGS -m METRIC",
     "evaluate": "bench RATINGS -m METRIC",
+    "filter": "score DATA -m METRIC --top 30% -o FILE",
     "list": "metrics",
     "plot": "report SCORED -o FILE.html",
 }

@@ -86,7 +86,7 @@ def arena(
     """Rate models by the battles of their captions, and compare metrics with the people who judged them.
 
     ```
-    capreward arena battles.json --metric vela=my-vela --images photos
+    capreward arena battles.json -m vela=my-vela --images photos -o table.tex
     capreward arena old.json new.json --images photos -o battles.json \\
         --judge Qwen/Qwen2.5-VL-7B-Instruct
     capreward arena old.json new.json --images photos -o battles.json \\
@@ -124,9 +124,12 @@ def arena(
     """
     from reward.metaeval.arena import all_voters, rate_arena, read_ranking
     from reward.report.arena import arena_report, ranking_report
+    from reward.report.report import check_report
 
     if leaderboard and ranking is None:
         raise typer.BadParameter("goes with --ranking, which it is compared with", param_hint="--leaderboard")
+    if judging.report is not None:
+        check_report(judging.report)  # before hours of scoring
     fixed_ranking = None
     boards = {}
     if ranking is not None:
@@ -138,7 +141,7 @@ def arena(
             message = "is missing; only --leaderboard NAME=FILE --ranking FILE needs no battles"
             raise typer.BadParameter(message, param_hint="BATTLES")
         report = ranking_report(fixed_ranking, boards, command=terminal.command_line())
-        print_report(report, None, json=figures.json, quiet=figures.quiet or figures.json)
+        print_report(report, judging.report, json=figures.json, quiet=figures.quiet or figures.json)
         return
     if annotator is not None and annotator.resolve() in [Path(path).resolve() for path in battles]:
         raise typer.BadParameter("is the file of the first annotator itself", param_hint="--annotator")
@@ -165,7 +168,7 @@ def arena(
         )
     result.correlations.update(boards)
     report = arena_report(result, command=terminal.command_line())
-    print_report(report, None, json=figures.json, quiet=figures.quiet)
+    print_report(report, judging.report, json=figures.json, quiet=figures.quiet)
     console = terminal.console(stderr=True)
     for voter in voters:
         if voter.problem and not voter.decided:

@@ -31,7 +31,13 @@ class JudgingOptions:
     ] = None
     judge_set: options.JudgeSettings = None
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="A .json file: the battles with the judge's verdicts.")
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="With --judge a .json file: the battles with its verdicts. Without, an .html, .md, .tex or .csv file "
+            "of the tables, or a folder.",
+        ),
     ] = None
     auto: Annotated[
         Path | None,
@@ -58,6 +64,12 @@ class JudgingOptions:
         bool | None, typer.Option("--overwrite", help="Replace a finished output, and discard an unfinished run.")
     ] = None
 
+    @property
+    def report(self) -> Path | None:
+        """Where tables go: the output, if it is not for verdicts."""
+        is_for_verdicts = self.judge is not None or self.output is None or self.output.suffix.lower() == ".json"
+        return None if is_for_verdicts else self.output
+
     def read(
         self, files: Sequence[str], images: Path, seed: int, figures: options.FigureOptions
     ) -> tuple[list[Battle], int]:
@@ -74,7 +86,11 @@ class JudgingOptions:
 
         if self.judge is None:
             # All options of this group but --judge itself, of which none is true unless it was written.
-            options.refuse({name: value or None for name, value in vars(self).items()}, "goes with --judge")
+            of_judge = {name: value or None for name, value in vars(self).items() if name != "output"}
+            options.refuse(of_judge, "goes with --judge")
+            if self.report is None:
+                message = "ending in .json is for the verdicts of --judge; tables go to .html, .md, .tex or .csv"
+                options.refuse({"output": self.output}, message)
             entries = []
             for path in files:
                 entries += read_battles(path)

@@ -119,7 +119,7 @@ def bench(
             "--output",
             "-o",
             help="Folder for bench.json, .md and .html with plots, and for the scores, which are read again where "
-            "nothing has changed; or one such file.",
+            "nothing has changed; or one such file, or .tex or .csv for the tables.",
         ),
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="Show the benchmarks and their files.")] = False,

@@ -47,7 +47,9 @@ def caption(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="A .jsonl file; default: IMAGES.captions.jsonl beside them.")
     ] = None,
-    n: Annotated[int, typer.Option("--n", "-n", help="Candidates an image.")] = 16,
+    n: Annotated[
+        int | None, typer.Option("--n", "-n", help="Candidates an image; default: 16, and 1 without --metric.")
+    ] = None,
     keep_candidates: Annotated[
         bool,
         typer.Option("--keep-candidates", help="Leave all candidates with their scores in OUTPUT.candidates.jsonl."),
@@ -87,6 +89,8 @@ def caption(
 ) -> None:
     """Caption images: sample candidates from a model, and keep the one that a metric likes best.
 
+    Without a metric, each image gets one caption: `capreward caption photos --model MODEL`.
+
     By the weighted mean of several metrics: `-m vela=my-vela -m beitscore=my-beitscore -w vela=0.7,beitscore=0.3`.
 
     By a model behind a server, which you start with `vllm serve MODEL`, and by one on this machine:
@@ -115,7 +119,7 @@ def caption(
     sampling = Sampling(
         prompt=prompt, temperature=temperature, top_p=top_p, max_tokens=max_tokens, seed=seed, chunk=chunk
     )
-    sources = metrics.sources()
+    sources = metrics.sources() if metrics.metric or metrics.settings else None
     speed.check_cache()
     scoring = {**vars(device), **vars(speed), "weights": options.parse_weights(weights)}
     # Before the images are read, so that a wrong address or folder ends the command at once.

@@ -25,7 +25,8 @@ ELSEWHERE = {
     "--dtype bfloat16": "--bf16",
     "--dtype": "--precision --torch-dtype",
     "--batch-size": "--batch --bs -b --batchsize",
-    "--devices": "--num-workers --jobs -j --num-gpus",
+    "--devices cpu,cpu (a process each; images are read by threads)": "--num-workers --workers --jobs -j",
+    "--devices auto": "--num-gpus",
     "--overwrite": "--force -f --yes -y",
     "--output": "--out --save --save-path",
     "--quiet": "--silent --no-progress",
@@ -179,6 +180,12 @@ ImageRoot = Annotated[
     Path | None,
     typer.Option(
         help="Folder that relative image paths start from; default: the folder of the data file, else this folder."
+    ),
+]
+Annotations = Annotated[
+    Path | None,
+    typer.Option(
+        help="File with the names of the images by image_id, their references, or both, such as captions_val2014.json."
     ),
 ]
 GroupColumn = Annotated[

@@ -42,13 +42,7 @@ class ScoringOptions(
         ),
     ] = None
     weights: options.Weights = None
-    annotations: Annotated[
-        Path | None,
-        typer.Option(
-            help="File with the names of the images by image_id, their references, or both, such as "
-            "captions_val2014.json."
-        ),
-    ] = None
+    annotations: options.Annotations = None
     prefix: Annotated[
         str, typer.Option(help="Put before the names of the new columns, to tell several runs apart.")
     ] = ""

@@ -41,7 +41,7 @@ class ServiceOptions:
     max_pixels: Annotated[int, typer.Option(help="Most pixels of an image.")] = 25_000_000
 
 
-@options.describe(synonyms={"--api-key --token": "CAPREWARD_TOKEN=TOKEN before the command", "--workers": "--devices"})
+@options.describe(synonyms={"--api-key --token": "CAPREWARD_TOKEN=TOKEN before the command"})
 def serve(metrics: options.MetricOptions, service: ServiceOptions) -> None:
     """Serve metrics over HTTP, for trainers on other cards, on other machines and in other frameworks.
 
@@ -73,11 +73,8 @@ def serve(metrics: options.MetricOptions, service: ServiceOptions) -> None:
     from reward.service.processes import serve as serve_all
 
     names = ", ".join(metric.name for metric in settings.metrics)
-    url_host = f"[{settings.host}]" if ":" in settings.host else settings.host  # of IPv6
-    addresses = ",".join(f"http://{url_host}:{port}" for _, port in settings.places())
-    terminal.console(stderr=True).print(
-        f"starting {names} at {addresses}; /health answers 200 when it is ready (Ctrl-C stops)"
-    )
+    addresses = ",".join(settings.url(port) for _, port in settings.places())
+    terminal.console(stderr=True).print(f"starting {names} at {addresses} (Ctrl-C stops)")
     if any(metric.knows_drawings_only for metric in settings.metrics):
         warn_embedded()  # here, once for all processes
     serve_all(settings)

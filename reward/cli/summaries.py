@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from reward.cli import terminal
 if TYPE_CHECKING:
     from reward.judges import Usage
     from reward.report.report import Report
-    from reward.scoring.summary import ScoringSummary
+    from reward.scoring.summary import Distribution, ScoringSummary
 
 _ROWS_SHOWN, _WIDTH = 20, 60
 
@@ -37,7 +37,7 @@ def print_report(
     else:
         for table in report.tables:
             rows = table.frame.to_numpy().tolist()
-            terminal.print_table(list(table.frame), rows, title=table.title, best=table.best)
+            terminal.print_table(list(table.frame), rows, title=table.title, best=table.best, best_of=table.best_of)
     console = terminal.console(stderr=True)
     if notes is None:
         notes = [] if quiet else report.notes
@@ -102,8 +102,9 @@ def _print_rows(summary: ScoringSummary) -> None:
     image_names = [name for name in (summary.columns.get("image"), *column_names("image")) if name in reader.columns]
     caption = "best" if "best" in reader.columns else summary.columns["candidate"]
     heads = [name for name in (*image_names[:1], caption) if name is not None]
+    scores = _without_copies(summary.distributions)
     for name in reader.columns:
-        if name.endswith(tuple(summary.distributions)) or name == "rewards":
+        if name.endswith(tuple(scores)) or (name == "rewards" and "reward" in scores):
             heads.append(name)
     columns = [*heads, "error"] if "error" in reader.columns else heads
     records = [row for row in islice(reader.rows(columns), _ROWS_SHOWN) if isinstance(row, dict)]
@@ -131,9 +132,19 @@ def _in_short(cell: Any) -> str:
     return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
 
 
+def _without_copies(distributions: Mapping[str, Distribution]) -> dict[str, Distribution]:
+    """The distributions without rewards that are the same as an aspect: as of a metric with one aspect."""
+    distinct: dict[str, Distribution] = {}
+    for name, spread in distributions.items():
+        is_copy = name.endswith("reward") and spread in distinct.values()
+        if not is_copy:
+            distinct[name] = spread
+    return distinct
+
+
 def _print_distributions(summary: ScoringSummary) -> None:
     rows = []
-    for name, spread in summary.distributions.items():
+    for name, spread in _without_copies(summary.distributions).items():
         numbers = (spread.mean, spread.std, spread.min, spread.max)
         rows.append([name, *(f"{number:.4g}" for number in numbers)])
     if rows:
@@ -165,6 +176,8 @@ def _print_remarks(summary: ScoringSummary) -> None:
 
 def _work_done(summary: ScoringSummary, verb: str) -> str:
     """How many rows were scored, by what, and how fast."""
+    from reward.scoring.summary import metric_label
+
     line = f"{verb} {summary.rows} rows"
     if summary.groups:
         line += f" in {summary.groups} groups"
@@ -176,19 +189,10 @@ def _work_done(summary: ScoringSummary, verb: str) -> str:
         line += f", {summary.rows_per_second:,.1f} rows/s"
     if summary.images_decoded:
         line += f", {summary.images_decoded} images decoded"
-    metrics = [_metric_label(metric, checkpoint) for metric, checkpoint in summary.checkpoints.items()]
+    metrics = [metric_label(metric, checkpoint) for metric, checkpoint in summary.checkpoints.items()]
     if metrics:
         line += f", metric {', '.join(metrics)}"
     return line
-
-
-def _metric_label(metric: str, checkpoint: str | None) -> str:
-    """A metric with its checkpoint; a formula and a Python object have none."""
-    from reward.registry import MetricSource
-
-    if checkpoint == "embedded":
-        return f"{metric} (weights for drawings)" if MetricSource(metric).knows_drawings_only else metric
-    return f"{metric}={checkpoint}" if checkpoint else metric
 
 
 def print_usage(usages: Sequence[Usage], *, by: str = "judge", quiet: bool) -> None:

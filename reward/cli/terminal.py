@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -72,13 +72,18 @@ def print_table(
     *,
     title: str = "",
     best: int | None = None,
+    best_of: Mapping[str, int] | None = None,
     stderr: bool = False,
 ) -> None:
     """A table on stdout or `stderr`, never cut: columns that do not fit into a terminal come in tables below the first.
 
-    In a file or a pipe, which have no width, it is one table.
+    In a file or a pipe, which have no width, it is one table. Row `best` and the cells of `best_of` are bold, see
+    `reward.report.tables.Table`.
     """
     from rich.table import Table
+    from rich.text import Text
+
+    numbers = best_of or {}
 
     out = console(stderr=stderr)
     for number, columns in enumerate(_blocks(heads, rows, out.width if out.is_terminal else None)):
@@ -87,7 +92,10 @@ def print_table(
         for column in columns:
             table.add_column(heads[column], justify="right" if column else "left", no_wrap=True)
         for index, row in enumerate(rows):
-            cells = [row[column] for column in columns]
+            cells: list[Any] = [row[column] for column in columns]
+            for position, column in enumerate(columns):
+                if numbers.get(heads[column]) == index:
+                    cells[position] = Text(plain(row[column]), style="bold")
             table.add_row(*cells, style="bold" if index == best else None)
         # In a pipe rich assumes 80 columns; a column that alone is wider than the terminal is not to be cut either.
         out.width = max(out.width, out.measure(table, options=out.options.update(width=10_000)).maximum)

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reward.cli import terminal
+from reward.cli import options, terminal
 
 if TYPE_CHECKING:
     from reward.training.stage import TrainingResult
 
 
+_CAPTIONERS = "trl grpo --model_name_or_path MODEL --reward_funcs reward.vela_reward ..., which trains captioners"
+
+
+@options.describe(synonyms={"--model --policy --reward --reward-funcs": _CAPTIONERS, "--dataset": "--data NAME"})
 def train(
     metric: Annotated[str, typer.Argument(help="Metric to train, such as vela or beitscore.")],
     output: Annotated[
@@ -49,7 +53,7 @@ def train(
     ] = None,
     private: Annotated[bool, typer.Option("--private", help="Make the repository of --push-to private.")] = False,
 ) -> None:
-    """Train a metric and write a checkpoint that every command and reward function can load.
+    """Train a metric (a captioner: `trl grpo`) and write a checkpoint that every command and reward can load.
 
     ```
     capreward train vela --preset paper --data longcap-arena --push-to ORG/NAME

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from reward.data.samples import check_encodable
+from reward.data.samples import check_encodable, is_blank
 from reward.data.written_captions import caption_in
 from reward.decoding.captioners import LocalCaptioner, Sampling, ServerCaptioner
 from reward.decoding.photos import ImageRow
@@ -61,10 +61,10 @@ def caption_images(
     captioner: ServerCaptioner | LocalCaptioner,
     output: str | os.PathLike[str],
     *,
-    metric: str | Sequence[str | MetricSource],
+    metric: str | Sequence[str | MetricSource] | None = None,
     source: str | os.PathLike[str] = "embedded",
     weights: Mapping[str, float] | None = None,
-    n: int = 16,
+    n: int | None = None,
     sampling: Sampling | None = None,
     keep_candidates: bool = False,
     batch_size: int | None = None,
@@ -85,9 +85,10 @@ def caption_images(
         images: see `read_images`.
         captioner: writes the candidates.
         output: `.jsonl` file.
-        metric: by which captions are chosen, or several, such as `["vela", "beitscore=my-beitscore"]`; source,
-            weights, batch_size, part_rows, devices and further options are those of `rerank_dataset`.
-        n: candidates an image.
+        metric: by which captions are chosen, or several, such as `["vela", "beitscore=my-beitscore"]`; None for one
+            caption an image as it comes: rows have no `reward`, and no `error` beside a caption. source, weights,
+            batch_size, part_rows, devices and further options are those of `rerank_dataset`.
+        n: candidates an image; None for 16, or 1 without a metric.
         sampling: prompt, temperature, ...; None for the defaults.
         keep_candidates: leave `<output>.candidates.jsonl`: all candidates, best first, with their scores, as `capreward
             rerank` writes them.
@@ -117,16 +118,24 @@ def caption_images(
     output = Path(output)
     sampling = sampling or Sampling()
     check_output_name(output, ".jsonl")
+    if n is None:
+        n = 1 if metric is None else 16
     if n < 1:
         raise ConfigError(f"--n (n=) must be at least 1, got {n}")
     if n > 1 and sampling.temperature == 0:
         raise ConfigError("--temperature 0 writes the same caption n times: raise it, or take --n 1")
-    metrics = Metrics.of(metric, source, weights=weights, **options)
-    metrics.check_one_number()
     has_references = any(row.references for row in images)
-    if not has_references and any(spec.needs_references for spec in metrics.specs):
-        raise DataError(
-            f"metric {metrics.name!r} needs references: give --images a data file that has them, or another metric"
+    metrics = None
+    if metric is not None:
+        metrics = Metrics.of(metric, source, weights=weights, **options)
+        metrics.check_one_number()
+        if not has_references and any(spec.needs_references for spec in metrics.specs):
+            raise DataError(
+                f"metric {metrics.name!r} needs references: give --images a data file that has them, or another metric"
+            )
+    elif n > 1 or keep_candidates or weights is not None:
+        raise ConfigError(
+            "--n (n=) above 1, --keep-candidates and --weights go with a --metric (metric=), which chooses the caption"
         )
 
     drawing = _facts_of_drawing(captioner, n, sampling)
@@ -134,7 +143,7 @@ def caption_images(
     content = json.dumps([[name, row.key, *row.references] for name, row in zip(image_names, images, strict=True)])
     manifest = {
         **drawing,
-        **metrics.identity,
+        **({"metric": None} if metrics is None else metrics.identity),
         "keep": keep_candidates,
         "images": hashlib.sha256(content.encode()).hexdigest(),
     }
@@ -154,7 +163,7 @@ def caption_images(
         if missing:
             store.describe("captioner", captioner.check())
         # Loaded before captions are paid for: a metric that cannot be loaded costs nothing.
-        scorer: Any = metrics.load() if devices is None else metric
+        scorer: Any = metric if metrics is None or devices is not None else metrics.load()
         if missing:
             with progress_bar(progress, done=len(images) - len(missing), total=len(images), doing="writing") as advance:
                 for row, captions in captioner.sample(missing, n, sampling, candidates.counts()):
@@ -164,22 +173,24 @@ def caption_images(
             reason = next(iter(candidates.problems.values()), "the model wrote nothing")
             raise DataError(f"no image could be captioned; the first: {reason}")
 
-        settings: dict[str, Any] = {"weights": weights, "batch_size": batch_size, "part_rows": part_rows}
-        if devices is not None:
-            settings.update({"devices": devices, "source": source, **options})
-        settings.update({"image_root": output.parent, "progress": progress})
-        rows = candidates.rows(image_names, has_references)
-        ranked = output.with_name(f"{output.name}.candidates.jsonl")
-        try:
-            rerank_dataset(rows, scorer, ranked, **settings, overwrite=overwrite)
-        except OtherRunError:  # of this very run, when it had fewer candidates or another metric
-            rerank_dataset(rows, scorer, ranked, **settings, overwrite=True)
-        write_atomically(output, lambda path: _write_best(path, candidates, image_names, ranked, summary))
-        ranked.with_name(ranked.name + ".summary.json").unlink(missing_ok=True)
-        if not keep_candidates:
-            ranked.unlink()
-
-        summary.checkpoints = metrics.checkpoints
+        if metrics is None:
+            write_atomically(output, lambda path: _write_captions(path, candidates, image_names, summary))
+        else:
+            settings: dict[str, Any] = {"weights": weights, "batch_size": batch_size, "part_rows": part_rows}
+            if devices is not None:
+                settings.update({"devices": devices, "source": source, **options})
+            settings.update({"image_root": output.parent, "progress": progress})
+            rows = candidates.rows(image_names, has_references)
+            ranked = output.with_name(f"{output.name}.candidates.jsonl")
+            try:
+                rerank_dataset(rows, scorer, ranked, **settings, overwrite=overwrite)
+            except OtherRunError:  # of this very run, when it had fewer candidates or another metric
+                rerank_dataset(rows, scorer, ranked, **settings, overwrite=True)
+            write_atomically(output, lambda path: _write_best(path, candidates, image_names, ranked, summary))
+            ranked.with_name(ranked.name + ".summary.json").unlink(missing_ok=True)
+            if not keep_candidates:
+                ranked.unlink()
+            summary.checkpoints = metrics.checkpoints
         texts = [[caption.text for caption in captions] for captions in candidates.captions.values()]
         summary.distinct = distinct_share(texts)
         summary.to_try_again = len(candidates.problems)
@@ -281,6 +292,26 @@ def _open_store(path: Path, run: dict[str, Any], overwrite: bool) -> Kept:
         if not overwrite:
             raise
         return Kept(path, run, overwrite=True, what="replies")
+
+
+def _write_captions(
+    path: Path, candidates: _Candidates, image_names: Sequence[str | None], summary: CaptioningSummary
+) -> None:
+    """Writes a row an image with its only caption, which no metric scores, and counts the rows in the summary."""
+    with path.open("w", encoding="utf-8") as file:
+        for number, name in enumerate(image_names):
+            captions = candidates.captions.get(number, [])
+            summary.candidates += len(captions)
+            summary.truncated += sum(caption.truncated for caption in captions)
+            if captions and not is_blank(captions[0].text):
+                row = {"image": name, "caption": captions[0].text}
+                summary.captioned += 1
+            else:
+                # Only here, so that captions without an error have no column that `score` would write again.
+                reason = candidates.problems.get(number, "the model wrote nothing")
+                row = {"image": name, "caption": None, "error": reason}
+                summary.problems[reason] = summary.problems.get(reason, 0) + 1
+            file.write(json_line(row))
 
 
 def _write_best(

@@ -141,7 +141,7 @@ class Connection:
             reply: Any = client.get("/models", cast_to=object)
             return [str(model["id"]) for model in reply["data"]]
         except openai.APIConnectionError as error:
-            advice = "start it, or check the address, which mostly ends in /v1"
+            advice = "start it, or check the address, as in http://localhost:8000/v1#MODEL"
             problem = f"no server can be asked at {self.place}: {self._reason(error)}; {advice}"
         except openai.APIStatusError as error:
             problem = ""

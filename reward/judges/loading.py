@@ -22,6 +22,7 @@ def load_parts(
     device: torch.device | str | None,
     dtype: torch.dtype | str | None,
     must_see: bool = False,
+    apart: tuple[str, ...] = (),
 ) -> tuple[Any, Any]:
     """A vision-language model and its processor, or a language model and its tokenizer as one.
 
@@ -32,6 +33,7 @@ def load_parts(
         checkpoint: a folder or Hub id.
         kind: what the model is called in messages.
         must_see: whether language models are refused.
+        apart: how the names of weights of another head begin, which is read apart.
 
     Raises:
         CheckpointError: nothing there, no such kind of model, or files that do not fit each other.
@@ -43,12 +45,12 @@ def load_parts(
     device = usable_device(device)
     if dtype == "auto":
         dtype = None
-    options: dict[str, Any] = {"dtype": parse_dtype(dtype) or "auto", "strict": True}
+    options: dict[str, Any] = {"dtype": parse_dtype(dtype) or "auto", "strict": True, "apart": apart}
     if must_see or not _reads_texts(folder):
         model, processor = load_pretrained(folder, AutoModelForImageTextToText, AutoProcessor, kind, **options)
     else:
         model, tokenizer = load_pretrained(folder, AutoModelForCausalLM, AutoTokenizer, kind, **options)
-        processor = _TextProcessor(tokenizer)
+        processor = TextProcessor(tokenizer)
     return model.to(device), processor
 
 
@@ -63,7 +65,7 @@ def _reads_texts(folder: Any) -> bool:
     return kind in MODEL_FOR_CAUSAL_LM_MAPPING and kind not in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
 
 
-class _TextProcessor:
+class TextProcessor:
     """A tokenizer with the interface of the processor that a judge expects."""
 
     def __init__(self, tokenizer: Any) -> None:

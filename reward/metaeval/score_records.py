@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,47 +67,56 @@ def _records_of_run(run: Mapping[str, Any], checkpoints: Mapping[str, str | None
 
 
 def columns_to_compare(
-    metric: MetricSource, sides: Sequence[Benchmark], records: Sequence[Mapping[str, ScoreRecord]]
+    metric: MetricSource, captioners: Mapping[str, Benchmark], records: Mapping[str, Mapping[str, ScoreRecord]]
 ) -> tuple[list[str], str] | None:
-    """The column of each side that holds the scores of a metric, and what made them; None if they are to be made.
+    """The column of each captioner that holds the scores of a metric, and what made them; None if they are to be made.
 
     Args:
         metric: the column `reward`, another column, or a metric. The scores of a metric are taken where it has scored
-            both files, with the checkpoint that is named if one is.
-        sides: captions with their columns of scores.
-        records: of each side, from `score_records`.
+            all files, with the checkpoint that is named if one is.
+        captioners: {name: captions with their columns of scores}.
+        records: {name: what made them}, from `score_records`.
 
     Raises:
-        DataError: a side has no such column, or the scores are by different metrics or checkpoints.
+        DataError: a captioner has no such column, or the scores are by different metrics or checkpoints.
     """
-    columns, made_by = [], []
-    for side, records_of_side in zip(sides, records, strict=True):
-        record = records_of_side.get(metric.name)
+    columns: list[str] = []
+    made_by: dict[str, ScoreRecord] = {}  # of the files of which it is known
+    unknown: list[str] = []
+    for name, captioner in captioners.items():
+        records_of_one = records.get(name, {})
+        record = records_of_one.get(metric.name)
         column = metric.name if record is None else record.column
         if metric.is_column:
-            for other in records_of_side.values():
+            for other in records_of_one.values():
                 if other.column == column:
                     record = other
-            if column not in side.columns:
+            if column not in captioner.columns:
                 way_out = "give --metric"
-                if records_of_side:
-                    way_out = f"choose one of {', '.join(records_of_side)} by --metric"
-                raise DataError(f"{side.spec.name} has no column {column} of scores: {way_out}")
+                if records_of_one:
+                    way_out = f"choose one of {', '.join(records_of_one)} by --metric"
+                raise DataError(f"{name} has no column {column} of scores: {way_out}")
         elif record is None or metric.options or metric.source not in ("embedded", record.checkpoint):
             return None
-        if column not in side.columns:  # not one row has a score
+        if column not in captioner.columns:  # not one row has a score
             return None
         columns.append(column)
-        made_by.append(record)
-    first, second = made_by
-    if first is None or second is None:
-        untold = [side.spec.name for side, record in zip(sides, made_by, strict=True) if record is None]
-        return columns, f"nothing beside {' and '.join(untold)} says which metric made these scores"
-    if first.facts == second.facts:
-        return columns, f"scores as `score` wrote them, by {first.label}"
-    if first.label == second.label and not metric.is_column:
-        return None  # with other options or code: scored anew, they are the same for both
-    by = f"by {first.label} in {sides[0].spec.name} and by {second.label} in {sides[1].spec.name}"
-    if first.label == second.label:
-        by = f"by {first.label} in both, with different weights, options or code"
-    raise DataError(f"the scores are {by}, and cannot be compared: --metric NAME=CHECKPOINT scores both anew")
+        if record is None:
+            unknown.append(name)
+        else:
+            made_by[name] = record
+    facts = [record.facts for record in made_by.values()]
+    labels: dict[str, list[str]] = {}  # with the files that each is of
+    for name, record in made_by.items():
+        labels.setdefault(record.label, []).append(name)
+    if any(other != facts[0] for other in facts):
+        if len(labels) > 1:
+            by = " and ".join(f"by {label} in {', '.join(names)}" for label, names in labels.items())
+        elif metric.is_column:
+            by = f"by {next(iter(labels))} in all, with different weights, options or code"
+        else:
+            return None  # scored anew, they are the same for all
+        raise DataError(f"the scores are {by}, and cannot be compared: --metric NAME=CHECKPOINT scores all anew")
+    if unknown:
+        return columns, f"nothing beside {' and '.join(unknown)} says which metric made these scores"
+    return columns, f"scores as `score` wrote them, by {next(iter(labels))}"

@@ -71,6 +71,10 @@ def check_options(spec: MetricSpec, options: Iterable[str], *, own: bool = False
         if name in _OF_CACHES and not own:
             flag = name.replace("_", "-")
             raise ConfigError(f"metric {spec.name!r} keeps nothing on disk: leave out {name}= (--{flag})")
+        if name == "batch_size" and not own:
+            raise ConfigError(
+                "batch_size belongs to the call: scorer.score(data, batch_size=64), or MetricReward(..., batch_size=64)"
+            )
         settings = ", ".join(metric_options(spec)) or "none"
         raise ConfigError(f"metric {spec.name!r} has no option {name!r}; it has {settings}")
 

@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 _AGAIN = (408, 425, 429)  # and all from 500 on
 _FIRST_REST, _LONGEST_REST = 0.5, 30.0  # seconds for which a replica that failed is left alone
 _LONGEST_WAIT = 60.0  # a replica may ask for a longer rest than ours, but not for an hour
+_CONNECTING = 10.0  # seconds for a connection, at most
+_SILENCE, _REMINDER = 5.0, 60.0  # seconds without an answer until a warning, and from one to the next
 _MOST_DEATHS = 3  # of services in the middle of a request, until it is given up
 
 
@@ -85,6 +87,7 @@ class _Replica:
     url: str
     failures: int = 0
     rests_until: float = 0.0
+    warns_at: float = 0.0
     is_tried: bool = False  # after a rest, one request at a time until one succeeds
 
     @property
@@ -177,9 +180,6 @@ class Replicas:
                 deaths += failure.is_death
             if deaths == _MOST_DEATHS:
                 raise Refused(f"{deaths} services died, one after another, while they scored this request")
-            level = logging.WARNING if tries == 1 else logging.INFO
-            seconds = deadline - time.monotonic()
-            logger.log(level, "%s does not answer (%s); trying again for up to %.0f s.", replica.url, problem, seconds)
 
     def _free(
         self, order: list[_Replica], deadline: float, ended: threading.Event, tries: int, problem: str
@@ -203,14 +203,22 @@ class Replicas:
 
     def _send(self, replica: _Replica, method: str, path: str, body: bytes | None, deadline: float) -> Any:
         """The answer of a replica to one try."""
+        start = time.monotonic()
         try:
             answer = self._exchange(replica.url + path, method, body, deadline)
         except _Failed as failure:
+            now = time.monotonic()
             if self._down_since is None:
-                self._down_since = time.monotonic()
+                self._down_since = now
+            if replica.failures == 0:
+                replica.warns_at = start + _SILENCE
+            if now >= replica.warns_at:
+                replica.warns_at = now + _REMINDER
+                seconds = deadline - now
+                logger.warning("%s does not answer (%s); trying for another %.0f s", replica.url, failure, seconds)
             replica.failures += 1
             rest = backoff(replica.failures - 1, first=_FIRST_REST, longest=_LONGEST_REST)
-            replica.rests_until = time.monotonic() + max(failure.least_rest, rest)
+            replica.rests_until = now + max(failure.least_rest, rest)
             raise
         finally:
             replica.is_tried = False
@@ -223,8 +231,10 @@ class Replicas:
         if body is not None:
             headers["Content-Type"] = "application/json"
         seconds = max(0.1, min(self._timeout, deadline - time.monotonic()))
+        # A machine that drops what it is sent would otherwise be waited for as long as a slow answer.
+        timeout = (min(seconds, _CONNECTING), seconds, seconds, seconds)  # to connect, read, write and get a turn
         try:
-            with self._client.stream(method, url, content=body, headers=headers, timeout=seconds) as response:
+            with self._client.stream(method, url, content=body, headers=headers, timeout=timeout) as response:
                 reply = whole_reply(response, seconds)
             if reply.status_code == 200:
                 return reply.json()
@@ -240,7 +250,10 @@ class Replicas:
                 f"{url} refuses the token ({problem}); give the service's own, as api_key= or in CAPREWARD_TOKEN"
             )
         if status in (301, 302, 307, 308, 404, 405):
-            raise ServiceError(f"{url} is not what a reward service of this version has ({problem})")
+            raise ServiceError(
+                f"{url} is not what a reward service of this version has ({problem}); the address of a judge's server "
+                "is written ADDRESS/v1#MODEL"
+            )
         if status < 500 and status not in _AGAIN:
             raise Refused(problem)
         if status in (429, 503):  # it is alive, and only full

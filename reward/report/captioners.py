@@ -1,4 +1,4 @@
-"""The report of two captioners: their scores, and the images on which these differ most."""
+"""The report of captioners: their scores, and the images on which these differ most."""
 
 from __future__ import annotations
 
@@ -9,49 +9,77 @@ import numpy as np
 import pandas as pd
 
 from reward.metaeval.bootstrap import RESAMPLES
-from reward.metaeval.two_captioners import Captioners
+from reward.metaeval.captioners import Captioners
 from reward.report.page import Picture, read_picture
 from reward.report.report import Report
-from reward.report.tables import Table, percent
+from reward.report.tables import Table, few_images, percent
 
-_PICTURES = 12  # of images for each captioner
+_PICTURES = 24  # of images, for all captioners together
+_DIFFERENCES, _WINS = "Difference from the best", "Images won, %"
 
 
 def compare_report(
     names: Sequence[str], comparisons: Sequence[Captioners], *, command: str, with_pictures: bool
 ) -> Report:
-    """A row for each metric, and pictures of the images on which the first metric sees the largest differences."""
-    rows = []
+    """Tables with a row for each captioner and a column for each metric; pictures are by the first metric."""
     figures: list[dict[str, Any]] = []
     for comparison in comparisons:
-        means = comparison.scores.mean(axis=1)
-        numbers = {name: getattr(comparison, name) for name in ("metric", "difference", "win_rate", "unscored", "note")}
-        figures.append({**numbers, "items": len(comparison.images), "scores": means.tolist()})
-        difference = percent(comparison.difference, scale=1, digits=3, sign="+")
-        scores = [f"{mean:.3f}" for mean in means]
-        images = str(len(comparison.images))
-        rows.append([comparison.metric, *scores, difference, percent(comparison.win_rate), images])
-    heads = ["", *names, f"{names[0]} - {names[1]}", f"{names[0]} wins, %", "images"]
+        numbers = {name: getattr(comparison, name) for name in ("metric", "differences", "wins", "unscored", "note")}
+        numbers |= {"items": len(comparison.images), "scores": comparison.scores.mean(axis=1).tolist()}
+        figures.append({**numbers, "best": names[comparison.best]})
+    metrics_of_note: dict[str, list[str]] = {}
+    for comparison in comparisons:
+        metrics_of_note.setdefault(comparison.note, []).append(comparison.metric)
+    notes = [f"{', '.join(metrics)}: {note}" for note, metrics in metrics_of_note.items()]
+    notes.append(
+        "The best is chosen on these images, so that its lead is flattered. Images won: those on which a captioner "
+        f"scores highest; equal scores share an image. [low, high]: 95 % of {RESAMPLES} bootstrap resamples of images."
+    )
+    notes += few_images(min(len(comparison.images) for comparison in comparisons))
     return Report(
         "compare",
-        " and ".join(names),
+        f"{', '.join(names[:-1])} and {names[-1]}",
         command,
         {"captioners": names, "resamples": RESAMPLES, "seed": 0, "rows": figures},
-        [Table(f"{names[0]} and {names[1]} on the same images", pd.DataFrame(rows, columns=heads))],
-        [f"{comparison.metric}: {comparison.note}" for comparison in comparisons],
+        _tables(names, comparisons),
+        notes,
         galleries=_galleries(names, comparisons[0]) if with_pictures else {},
     )
 
 
+def _tables(names: Sequence[str], comparisons: Sequence[Captioners]) -> list[Table]:
+    """Mean scores, differences from the best and images won; of one metric all in one table."""
+    means, differences, wins = (pd.DataFrame({"captioner": names}) for _ in range(3))
+    best: dict[str, int] = {}
+    most_wins: dict[str, int] = {}
+    for comparison in comparisons:
+        metric = comparison.metric
+        best[metric] = comparison.best
+        most_wins[metric] = int(np.argmax([share.value for share in comparison.wins]))
+        means[metric] = [f"{mean:.3f}" for mean in comparison.scores.mean(axis=1)]
+        differences[metric] = [percent(interval, scale=1, digits=3, sign="+") for interval in comparison.differences]
+        differences.loc[comparison.best, metric] = "-"
+        wins[metric] = [percent(share) for share in comparison.wins]
+    if len(comparisons) == 1:
+        frame = means.assign(**{_DIFFERENCES: differences[metric], _WINS: wins[metric]})
+        return [Table("Mean score", frame, best_of={metric: best[metric], _WINS: most_wins[metric]})]
+    return [
+        Table("Mean scores", means, best_of=best),
+        Table(_DIFFERENCES, differences, best_of=best),
+        Table(_WINS, wins, best_of=most_wins),
+    ]
+
+
 def _galleries(names: Sequence[str], comparison: Captioners) -> dict[str, list[Picture]]:
-    """For each captioner the images on which it is better by most."""
+    """For each captioner the images on which it is better than all others by most."""
     galleries = {}
-    gains = comparison.scores[0] - comparison.scores[1]
-    for name, gains_of_name in zip(names, (gains, -gains), strict=True):
+    for number, name in enumerate(names):
+        others = np.delete(comparison.scores, number, axis=0)
+        gains = comparison.scores[number] - others.max(axis=0)
         pictures = []
-        for position in np.argsort(-gains_of_name, kind="stable")[:_PICTURES].tolist():
-            # From here on the other captioner is better.
-            if gains_of_name[position] <= 0:
+        for position in np.argsort(-gains, kind="stable")[: max(1, _PICTURES // len(names))].tolist():
+            # From here on another captioner is better.
+            if gains[position] <= 0:
                 break
             lines = []
             for captioner, scores, captions in zip(names, comparison.scores, comparison.captions, strict=True):

@@ -71,9 +71,12 @@ def page(
     return template.render(title=title, sections=sections, command=command, warnings=warnings, footer=footer)
 
 
-def table(frame: pd.DataFrame, best: int | None = None) -> Markup:
-    """A frame of texts, whose first column names the rows; the row of number `best` stands out."""
-    return _part("table", frame, best)
+def table(frame: pd.DataFrame, best: int | None = None, best_of: Mapping[str, int] | None = None) -> Markup:
+    """A frame of texts, whose first column names the rows.
+
+    The row of number `best` stands out, and of each column of `best_of` the cell in the row of its number.
+    """
+    return _part("table", frame, best, best_of or {})
 
 
 def folded(title: str, content: Markup) -> Markup:

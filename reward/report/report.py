@@ -15,10 +15,11 @@ from markupsafe import Markup
 from reward.errors import OutputError
 from reward.optional import installed_versions
 from reward.report.page import Picture, charts, listed, page, pictures, table
-from reward.report.tables import Table, markdown
+from reward.report.tables import Table, csv, latex, markdown
 from reward.scoring.writers import refuse_address, write_text
 
 _PACKAGES = ("capreward", "numpy", "scipy", "torch", "transformers", "open_clip_torch", "pycocoevalcap")
+_ENDINGS = (".json", ".md", ".html", ".tex", ".csv")
 
 
 @dataclasses.dataclass
@@ -55,14 +56,14 @@ class Report:
         """The tables and the notes as a page in Markdown."""
         parts = [f"# {self.heading}", f"`{self.command}`"]
         for shown in self.tables:
-            parts += [f"## {shown.title}", markdown(shown.frame, shown.best)]
+            parts += [f"## {shown.title}", markdown(shown)]
         parts.append("\n".join(f"- {note}" for note in self.notes))
         parts.append(" · ".join(self._origin()))
         return "\n\n".join(parts) + "\n"
 
     def html(self, *, figures_file: str = "") -> str:
         """All of it as one HTML page, which names the file that holds the figures, if there is one."""
-        sections = [(shown.title, table(shown.frame, shown.best)) for shown in self.tables]
+        sections = [(shown.title, table(shown.frame, shown.best, shown.best_of)) for shown in self.tables]
         sections.append(("", listed(self.notes)))
         for title, plots in self.plots:
             sections.append((title, charts({heading: draw() for heading, draw in plots.items()})))
@@ -81,14 +82,15 @@ class Report:
         return origin
 
     def write(self, output: Path) -> Path:
-        """Writes NAME.json, NAME.md and NAME.html, each whole or not at all; gives the path of the HTML page.
+        """Writes NAME.json, NAME.md and NAME.html, each whole or not at all; gives the path of the last file.
 
         Args:
-            output: folder of the files; or one of the three by its path, which alone is then written.
+            output: folder of the files; or one file, which alone is then written: one of the three, or the tables in
+                LaTeX (.tex) or as CSV (.csv), see `reward.report.tables`.
         """
         check_report(output)
         if is_file(output):
-            files = {output: output.suffix}
+            files = {output: output.suffix.lower()}
         else:
             files = {output / f"{self.name}{ending}": ending for ending in (".json", ".md", ".html")}
         for file, ending in files.items():
@@ -96,6 +98,10 @@ class Report:
                 text = json.dumps(self.to_json(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
             elif ending == ".md":
                 text = self.markdown()
+            elif ending == ".tex":
+                text = "\n\n".join([f"% {' '.join(self.command.split())}", *map(latex, self.tables)]) + "\n"
+            elif ending == ".csv":
+                text = csv(self.tables)
             else:
                 text = self.html(figures_file=f"{self.name}.json" if len(files) > 1 else "")
             write_text(file, text)
@@ -105,6 +111,9 @@ class Report:
 def check_report(output: Path) -> None:
     """Checks, before anything is scored, that a report can be written, as files in a folder or as one file."""
     refuse_address(output)
+    # Another ending is a form that nobody writes; `runs/vela-1.0` is a folder.
+    if output.suffix[1:].isalpha() and not is_file(output) and not output.is_dir():
+        raise OutputError(f"output {output} must end in {', '.join(_ENDINGS)}, or be a folder")
     folder = output.parent if is_file(output) else output
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -116,7 +125,7 @@ def check_report(output: Path) -> None:
 
 def is_file(output: Path) -> bool:
     """Whether a report is to be one file, and not a folder of them."""
-    return output.suffix in (".json", ".md", ".html") and not output.is_dir()
+    return output.suffix.lower() in _ENDINGS and not output.is_dir()
 
 
 def plain(value: Any) -> Any:

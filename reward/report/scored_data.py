@@ -46,6 +46,11 @@ class Columns:
     error: str | None
 
     @property
+    def unit(self) -> str:
+        """What a score is of."""
+        return "candidates" if self.are_lists else "rows"
+
+    @property
     def texts(self) -> list[str]:
         """The columns that hold no scores."""
         return [name for name in (self.caption, self.image, self.error) if name is not None]

@@ -12,6 +12,7 @@ from reward.report.plots import histogram
 from reward.report.report import Report
 from reward.report.scored_data import ScoredData
 from reward.report.tables import Table
+from reward.scoring.summary import metric_label
 
 # What differs between errors of a kind: quoted texts, paths, numbers.
 _VARIABLE = re.compile(r"'[^']*'|\"[^\"]*\"|\S*[/\\]\S*|[\d.,]*\d")
@@ -26,9 +27,9 @@ def scores_report(data: ScoredData, *, command: str = "") -> Report:
     same = [name for name in data.scores if name != by and data.scores[name].equals(data.scores[by])]
     scores = data.scores.drop(columns=same)
     notes = [f"{data.rows:,} rows."]
-    if len(scores) != data.rows:
+    if data.columns.are_lists:
         notes = [f"{data.rows:,} rows with {len(scores):,} candidates."]
-    metrics = [f"{metric} (checkpoint: {name or 'a Python object'})" for metric, name in data.checkpoints.items()]
+    metrics = [metric_label(metric, checkpoint) for metric, checkpoint in data.checkpoints.items()]
     if metrics:
         notes.append(f"Scored by {', '.join(metrics)}.")
     notes += [f"{name} is not shown: it is the same as {by}." for name in same]
@@ -42,7 +43,7 @@ def scores_report(data: ScoredData, *, command: str = "") -> Report:
         f"Scores of {data.name}",
         command,
         {},
-        [_distributions(scores), *_errors(data)],
+        [_distributions(scores, data.columns.unit), *_errors(data)],
         notes,
         plots=[("Distributions", histograms)],
         galleries=galleries,
@@ -54,7 +55,7 @@ def _warnings(data: ScoredData, pictures: list[Picture]) -> list[str]:
     warnings = []
     unscored = int(data.scores[data.columns.by].isna().sum())
     if unscored:
-        warnings.append(f"{unscored:,} of {len(data.scores):,} captions have no {data.columns.by}")
+        warnings.append(f"{unscored:,} of {len(data.scores):,} {data.columns.unit} have no {data.columns.by}")
     if data.columns.caption is None:
         warnings.append("No column of captions was found: name it with --candidate-column.")
     if data.columns.image is None:
@@ -81,13 +82,13 @@ def _pictures(rows: pd.DataFrame, data: ScoredData) -> list[Picture]:
     return pictures
 
 
-def _distributions(scores: pd.DataFrame) -> Table:
+def _distributions(scores: pd.DataFrame, unit: str) -> Table:
     rows = []
     for name, facts in scores.describe(percentiles=_QUANTILES).drop("std").items():
         count, *figures = facts
         rows.append([str(name), f"{int(count):,}", *(f"{figure:.3f}" for figure in figures)])
     quantiles = [f"{100 * quantile:g} %" for quantile in _QUANTILES]
-    return Table("Scores", pd.DataFrame(rows, columns=["", "captions", "mean", "min", *quantiles, "max"]))
+    return Table("Scores", pd.DataFrame(rows, columns=["", unit, "mean", "min", *quantiles, "max"]))
 
 
 def _errors(data: ScoredData) -> list[Table]:

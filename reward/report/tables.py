@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import pandas as pd
@@ -12,6 +13,14 @@ import pandas as pd
 from reward.metaeval.bootstrap import Interval
 
 SIGNIFICANT = 0.05
+# As `percent` writes an estimate with its interval.
+_ESTIMATE = r"^(\S+) \[(\S+), (\S+)\]$"
+# What LaTeX takes for commands, or shows as other signs.
+_LATEX = str.maketrans(
+    {character: "\\" + character for character in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"}
+)
 FEW_IMAGES = 10  # with fewer images, resamples are too similar for intervals to be reliable
 
 
@@ -23,11 +32,24 @@ class Table:
         title: shown above it.
         frame: texts; the first column names the rows.
         best: number of the row in bold; None for none.
+        best_of: {column: number of the row whose cell of that column is bold}.
     """
 
     title: str
     frame: pd.DataFrame
     best: int | None = None
+    best_of: Mapping[str, int] = field(default_factory=dict)
+
+    def marked(self, mark: Callable[[str], str], write: Callable[[str], str] = str) -> list[list[str]]:
+        """The cells of each row as `write` writes them, with `mark` around those that are bold."""
+        rows = []
+        for number, texts in enumerate(self.frame.to_numpy().tolist()):
+            row = []
+            for column, text in zip(self.frame, texts, strict=True):
+                is_best = number in (self.best, self.best_of.get(column))
+                row.append(mark(write(text)) if is_best else write(text))
+            rows.append(row)
+        return rows
 
 
 def percent(interval: Interval | None, *, scale: int = 100, digits: int = 1, sign: str = "") -> str:
@@ -80,7 +102,7 @@ def column_frame(columns: Mapping[str, Mapping[str, str]], *, head: str = "") ->
     `head` is that of the rows' names.
 
     Example:
-        >>> print(markdown(column_frame({"first": {"x": "1"}, "second": {"x": "2", "y": "3"}})))
+        >>> print(markdown(Table("", column_frame({"first": {"x": "1"}, "second": {"x": "2", "y": "3"}}))))
         |  | first | second |
         |---|---|---|
         | x | 1 | 2 |
@@ -89,17 +111,66 @@ def column_frame(columns: Mapping[str, Mapping[str, str]], *, head: str = "") ->
     return pd.DataFrame(columns).fillna("-").rename_axis(head).reset_index()
 
 
-def markdown(frame: pd.DataFrame, best: int | None = None) -> str:
-    """A frame of texts as a table in Markdown, with the row of number `best` in bold."""
-    lines = [_markdown_line(frame.columns), "|---" * len(frame.columns) + "|"]
-    for number, row in enumerate(frame.to_numpy().tolist()):
-        cells = [f"**{cell}**" for cell in row] if number == best else row
-        lines.append(_markdown_line(cells))
+def markdown(table: Table) -> str:
+    """A table in Markdown, without its title."""
+    rows = [list(table.frame), *table.marked("**{}**".format)]
+    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    lines.insert(1, "|---" * len(table.frame.columns) + "|")
     return "\n".join(lines)
 
 
-def _markdown_line(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+def latex(table: Table) -> str:
+    r"""A table in LaTeX, for its package booktabs, with the title as a comment.
+
+    Example:
+        >>> print(latex(Table("Scores", pd.DataFrame({"": ["a_1", "b"], "CIDEr": ["0.9", "-0.1"]}), best=0)))
+        % Scores
+        \begin{tabular}{lr}
+        \toprule
+         & CIDEr \\
+        \midrule
+        \textbf{a\_1} & \textbf{0.9} \\
+        b & $-$0.1 \\
+        \bottomrule
+        \end{tabular}
+    """
+    head, *rows = [list(map(_latex_text, table.frame)), *table.marked(r"\textbf{{{}}}".format, _latex_text)]
+    lines = [f"% {' '.join(table.title.split())}", rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}", r"\toprule"]
+    lines += [" & ".join(head) + r" \\", r"\midrule"]
+    lines += [" & ".join(row) + r" \\" for row in rows]
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
+
+
+def _latex_text(text: str) -> str:
+    """A text in which no character is a command, with signs of numbers as minus signs."""
+    escaped = " ".join(text.split()).translate(_LATEX)
+    if escaped.startswith("["):
+        escaped = "{}" + escaped  # a bracket at the begin of a row would be an option of the end of the last one
+    return re.sub(r"(?<![\w.-])-(?=[\d.])", "$-$", escaped)
+
+
+def csv(tables: Sequence[Table]) -> str:
+    """The first table as CSV, beside it those with the same rows; an estimate is three columns: it, low and high.
+
+    Example:
+        >>> print(csv([Table("Scores", interval_frame({"a": {"tau": Interval(0.5, 0.4, 0.6)}}, ["tau"]))]), end="")
+        ,tau,tau low,tau high
+        a,50.0,40.0,60.0
+    """
+    first = tables[0].frame
+    names = first.iloc[:, 0]
+    columns = {first.columns[0]: names}
+    for table in tables:
+        if not table.frame.iloc[:, 0].equals(names):
+            continue
+        for head in table.frame.columns[1:]:
+            name = head if table is tables[0] else f"{table.title}: {head}"
+            texts = table.frame[head].replace("-", "")
+            parts = texts.str.extract(_ESTIMATE)
+            columns[name] = texts.where(parts[0].isna(), parts[0])
+            if parts[0].notna().any():
+                columns |= {f"{name} low": parts[1], f"{name} high": parts[2]}
+    return pd.DataFrame(columns).to_csv(index=False, lineterminator="\n")
 
 
 def markdown_table(
@@ -120,7 +191,7 @@ def markdown_table(
         | VELA - length | +0.200 [+0.100, +0.300] |
     """
     write = partial(percent, scale=1, digits=3, sign="+" if signed else "")
-    return markdown(interval_frame(rows, columns, head=title, write=write))
+    return markdown(Table("", interval_frame(rows, columns, head=title, write=write)))
 
 
 def milliseconds(seconds: float) -> str:

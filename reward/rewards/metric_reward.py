@@ -372,4 +372,7 @@ class MetricReward:
 
     def __repr__(self) -> str:
         weights = dict(zip(self.spec.aspects, self.weights.round(4).tolist(), strict=True))
-        return f"{type(self).__name__}(name={self.__name__!r}, source={str(self.source)!r}, weights={weights})"
+        source = f", source={str(self.source)!r}"
+        if self._loaded_scorer is not None and self.source == "embedded":  # a function or a scorer, and not ours
+            source = ""
+        return f"{type(self).__name__}(name={self.__name__!r}{source}, weights={weights})"

@@ -44,6 +44,11 @@ def parse_devices(devices: str | Sequence[str] | None) -> list[str]:
 
         return [f"cuda:{number}" for number in range(torch.cuda.device_count())] or ["cpu"]
     if isinstance(devices, str):
+        if devices.isdecimal() and devices != "0":  # as other tools count them
+            raise ConfigError(
+                f"devices={devices} may be a number of devices or of one: write cuda:{devices}, or a name for each "
+                "process, such as 0,1 (GPUs) or cpu,cpu; auto takes all GPUs"
+            )
         devices = devices.split(",")
     names = []
     for name in devices:

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from reward.errors import ConfigError
+from reward.errors import ConfigError, UnknownMetricError
+from reward.registry import MetricSource
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,22 @@ def summary_beside(data: Any) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError):  # absent, damaged, or another tool's file
         return {}
     return summary if isinstance(summary, dict) else {}
+
+
+def metric_label(metric: str, checkpoint: str | None) -> str:
+    """A metric with its checkpoint, as a summary has it; a formula and a function have none.
+
+    Example:
+        >>> metric_label("vela", "runs/photos"), metric_label("vela", "embedded"), metric_label("length", "embedded")
+        ('vela=runs/photos', 'vela (weights for drawings)', 'length')
+    """
+    if checkpoint != "embedded":
+        return f"{metric}={checkpoint}" if checkpoint else metric
+    try:
+        knows_drawings_only = MetricSource(metric).knows_drawings_only
+    except UnknownMetricError:  # of a package that is not installed here
+        return metric
+    return f"{metric} (weights for drawings)" if knows_drawings_only else metric
 
 
 _COUNTS = ("rows", "captions", "scored", "truncated", "thinking_cut", "distinct")

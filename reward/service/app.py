@@ -8,6 +8,7 @@ from typing import Any
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 
 import reward
@@ -23,7 +24,13 @@ _BODY = '{"image": {"base64": "iVBORw0KGgo..."}, "caption": "A dog runs."}'
 def make_app(thread: ScoringThread) -> FastAPI:
     """The application of a service, whose settings and metrics the thread has."""
     scoring = Scoring(thread)
-    app = FastAPI(title="capreward", version=reward.__version__, summary="Image-caption metrics as a service")
+    app = FastAPI(
+        title="capreward",
+        version=reward.__version__,
+        summary="Image-caption metrics as a service",
+        # `Guard` checks the token; this gives the page /docs a field for it.
+        dependencies=[Depends(HTTPBearer(auto_error=False))] if thread.settings.token else [],
+    )
     app.add_middleware(Guard, settings=thread.settings, counts=thread.counts)
     _handle_errors(app)
 

@@ -43,12 +43,19 @@ class ScoringThread:
         settings: of the service.
         device: such as `cpu` or `cuda:1`.
         give_up: is called, in the thread, with the reason why the metrics cannot be loaded.
+        on_ready: is called, in the thread, when they are loaded.
     """
 
-    def __init__(self, settings: ServiceSettings, device: str, give_up: Callable[[Exception], None]) -> None:
+    def __init__(
+        self,
+        settings: ServiceSettings,
+        device: str,
+        give_up: Callable[[Exception], None],
+        on_ready: Callable[[], None] = lambda: None,
+    ) -> None:
         self.settings, self.counts = settings, Counts()
         self.facts: dict[str, dict[str, Any]] = {}  # of each metric, once they are loaded
-        self._device, self._give_up = device, give_up
+        self._device, self._give_up, self._on_ready = device, give_up, on_ready
         self._requests: queue.SimpleQueue[_Request] = queue.SimpleQueue()
         threading.Thread(target=self._run, name="scoring", daemon=True).start()
 
@@ -73,6 +80,7 @@ class ScoringThread:
         self.facts = {
             metric.name: describe(metric, scorers[metric.name], self.settings.dtype) for metric in self.settings.metrics
         }
+        self._on_ready()
         gc.freeze()  # walking through loaded networks would hold up requests for a quarter of a second
         while True:
             batch = self._batch()

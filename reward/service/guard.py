@@ -13,7 +13,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from reward.service.counts import Counts
 from reward.service.settings import ServiceSettings
 
-_OPEN = ("/health",)  # for load balancers, which have no token
+# For load balancers and browsers, which send no token: the pages say how to ask, and nothing of what is asked.
+_OPEN = ("/health", "/docs", "/openapi.json")
 
 
 class _Refusal(Exception):

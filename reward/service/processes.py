@@ -66,6 +66,11 @@ def _serve_one(settings: ServiceSettings, device: str, port: int) -> None:
     from reward.service.batching import ScoringThread
     from reward.service.guard import impatient_protocol
 
+    start = time.monotonic()
+
+    def say_ready() -> None:
+        print(f"ready at {settings.url(port)} in {time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
+
     def give_up(error: Exception) -> None:
         print(f"error: {device}: {error}", file=sys.stderr, flush=True)
         os._exit(_CANNOT_START)
@@ -74,8 +79,9 @@ def _serve_one(settings: ServiceSettings, device: str, port: int) -> None:
         listening = _listening(settings.host, port, _PORT_WAIT)
     except ServiceError as error:
         give_up(error)
+    listening.listen()  # a client may come as soon as it is told that the metrics are ready
     config = uvicorn.Config(
-        make_app(ScoringThread(settings, device, give_up)),
+        make_app(ScoringThread(settings, device, give_up, say_ready)),
         log_level="error",
         http=impatient_protocol(settings.body_timeout),
         access_log=False,

@@ -116,3 +116,13 @@ class ServiceSettings(Settings):
         if not 1024 <= self.port <= 65536 - len(devices):
             raise ConfigError(f"port must be in 1024..{65536 - len(devices)}, got {self.port}")
         return list(zip(devices, range(self.port, self.port + len(devices)), strict=True))
+
+    def url(self, port: int) -> str:
+        """Address of the process at a port.
+
+        Example:
+            >>> ServiceSettings((MetricSource("vela"),), host="::1").url(8123)
+            'http://[::1]:8123'
+        """
+        host = f"[{self.host}]" if ":" in self.host else self.host  # of IPv6
+        return f"http://{host}:{port}"

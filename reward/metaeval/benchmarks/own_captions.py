@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,22 +17,30 @@ from reward.metaeval.benchmarks.items import RATINGS, Benchmark, BenchmarkSpec
 from reward.scoring.readers import open_source
 from reward.scoring.sources import BadRow, Source, image_identity
 from reward.scoring.sources import image_root as find_root
+from reward.scoring.summary import summary_beside
 
 
 def load_captions(
-    data: Any, *, candidate_column: str | None = None, split: str | None = None, **columns: Any
+    data: Any,
+    *,
+    candidate_column: str | None = None,
+    split: str | None = None,
+    annotations: str | os.PathLike[str] | None = None,
+    **columns: Any,
 ) -> Benchmark:
     """Reads captions without ratings, whose other numbers are score columns.
 
     Args:
-        data: see `reward.scoring.readers.open_source`.
+        data: see `reward.scoring.readers.open_source`. Image paths of a file that was scored start where they did then.
         candidate_column, split: see `score_dataset`.
+        annotations: file with the names of the images, their references, or both, see `open_source`.
         columns: image_column, references_column and image_root, see `score_dataset`.
 
     Raises:
         DataError: a column is missing, or a row cannot be read.
     """
-    reader = open_source(data, split=split)
+    reader = open_source(data, split=split, annotations=annotations)
+    columns["scored_from"] = summary_beside(data).get("image_root")
     items = []
     for _, item in read_items(reader, candidate_column=candidate_column, **columns):
         items.append({**item, "ratings": {}})
@@ -48,6 +57,7 @@ def read_items(
     image_column: str | None = None,
     references_column: str | None = None,
     image_root: str | Path | None = None,
+    scored_from: str | None = None,
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Each row as it is, and as an item without its judgment; the other numbers of a row are score columns.
 
@@ -56,6 +66,7 @@ def read_items(
         captions: the two columns of captions of pairs; empty for one caption a row.
         judgments: columns that are no scores.
         candidate_column, image_column, references_column, image_root: see `score_dataset`.
+        scored_from: where image paths started when the data were scored, from its folder.
 
     Raises:
         DataError: there are no captions, or a row cannot be read.
@@ -74,7 +85,7 @@ def read_items(
             further[role] = column
     root = Path(image_root or reader.folder)
     with suppress(DataError):  # not one image is there, which matters to some metrics only, and they say so
-        root = find_root(reader, image, image_root)
+        root = find_root(reader, image, image_root, scored_from=scored_from)
     scores: list[str] = []
     if len(captions) == 1:
         scores = [name for name in names if name not in {*captions, *judgments, image, references, question}]

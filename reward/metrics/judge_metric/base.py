@@ -172,9 +172,8 @@ class JudgedScorer(CaptionScorer):
         name = os.fspath(source)
         if name == "embedded":
             raise CheckpointError(
-                f"no judge for {metric} is shipped with this package: give a folder, a Hub id or a server, as in "
-                f"load_scorer({metric!r}, 'name/model'), -m {metric}=name/model or "
-                f"-m {metric}=http://localhost:8000/v1#name/model"
+                f"no judge for {metric} is shipped with this package: write {metric}=http://localhost:8000/v1#MODEL "
+                f"for a model behind a server, {metric}=FOLDER or {metric}=HUB_ID for one on this machine"
             )
         origin: dict[str, Any] = {"source": name, "revision": revision}
         if named_metric(source) is not None:  # a folder of `save_pretrained`, and neither a model's nor a Hub id

@@ -1,4 +1,4 @@
-"""Reward models: a vision-language model of transformers whose head gives one number for a whole conversation."""
+"""Reward models: a model of transformers, mostly one that sees, whose head gives one number for a conversation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ SPEC = MetricSpec(
     name="vlmreward",
     scorer="reward.metrics.vlmreward.scorer:VlmRewardScorer",
     sources="model",
-    model_types=("Gemma3ForSequenceClassification", "Qwen3_5ForSequenceClassification"),
+    model_decides=True,  # one of texts alone reads the caption
+    model_types=tuple(
+        f"{name}ForSequenceClassification"
+        for name in ("Gemma*", "Llama", "Mistral", "Mixtral", "Phi3", "Qwen2", "Qwen3", "Qwen3_*")
+    ),
     aspects=("vlmreward",),
     range=(-math.inf, math.inf),
     suits="short, long",

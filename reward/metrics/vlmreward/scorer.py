@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from reward.backbones.fit import foreign_errors
-from reward.backbones.pretrained import REWARD_HEADS, load_pretrained, weight_files
+from reward.backbones.pretrained import REWARD_HEADS, weight_files
 from reward.checkpoints.weight_files import load_strict, load_tensors
 from reward.errors import CheckpointError, JudgeError
+from reward.judges.loading import TextProcessor, load_parts
 from reward.judges.prefixes import PromptReader
 from reward.judges.prompts import Prompt, PromptWriter
 from reward.metrics.saving import BorrowedScorer, check_longest
@@ -26,14 +27,15 @@ class VlmRewardScorer(BorrowedScorer):
     """A reward model: the head's number at the last token of the chat of `prompt`, image and caption.
 
     The chat is written by the model's own template, with the caption as the assistant's turn. What captions of one
-    image share goes through the model once, see `reward.judges.prefixes.PromptReader`.
+    image share goes through the model once, see `reward.judges.prefixes.PromptReader`. A model that takes no images, as
+    trainers of language models use it, reads the same chat without the image.
 
     `from_pretrained` reads models with the weights `score.*` (as `Gemma3ForSequenceClassification` has them) or
     `v_head.summary.*` (TRL's value head, also in a file value_head.safetensors), in the dtype that is stored.
 
     Args:
-        model: from `AutoModelForImageTextToText`; its own head is not used.
-        processor: its processor, with a chat template.
+        model: from `AutoModelForImageTextToText` or `AutoModelForCausalLM`; its own head is not used.
+        processor: its processor, with a chat template; of a language model a `TextProcessor`.
         head: gives numbers (b, 1) for the last states (b, d) of the model's base, in float32.
         ignored_end: a token at the end of the chat that the head does not read, as `...ForSequenceClassification` does
             not read the token that also pads.
@@ -46,7 +48,7 @@ class VlmRewardScorer(BorrowedScorer):
 
     spec = SPEC
     settings = ("prompt", "max_characters")
-    needs = "a vision-language model with a score head, as a folder or a Hub id"
+    needs = "a model with a score head, as a folder or a Hub id"
     decodes_images = False  # the reader does, when their turn comes
     window_size = 256
 
@@ -67,27 +69,22 @@ class VlmRewardScorer(BorrowedScorer):
         except JudgeError as error:
             raise CheckpointError(f"vlmreward writes chats, but {error}") from error
         check_longest(max_characters)
+        self.spec = replace(SPEC, needs_image=not isinstance(processor, TextProcessor))
         self.model, self.processor, self.head = model.eval(), processor, head.float().eval()
         self.prompt, self.max_characters, self.ignored_end = prompt, max_characters, ignored_end
         self.reader = PromptReader(model, self.writer, batch_size=_BATCH_SIZE, head=self.head)
 
     @classmethod
     def _load(cls, folder: Path, *, name: str, device: Any, dtype: Any, **settings: Any) -> VlmRewardScorer:
-        from transformers import AutoModelForImageTextToText, AutoProcessor
-
-        _refuse_texts(folder, name)
+        kind, head = _read_head(folder, where=f"reward model {name!r}")  # first, since encoders have none
         apart = (*REWARD_HEADS, "lm_head.")
-        parts = (AutoModelForImageTextToText, AutoProcessor)
         # transformers has no class with a score head for most of these models: they are loaded as models that write.
-        model, processor = load_pretrained(
-            folder, *parts, "reward model", dtype=dtype or "auto", strict=True, apart=apart
-        )
-        kind, head = _read_head(folder, where=f"reward model {name!r}")
+        model, processor = load_parts(folder, "reward model", revision=None, device=device, dtype=dtype, apart=apart)
         model.set_output_embeddings(nn.Identity())  # it may have come without weights, and is not used
         padding = model.config.get_text_config().pad_token_id
         if kind == "score" and padding is not None:
             settings["ignored_end"] = processor.tokenizer.decode([padding])
-        return cls(model.to(device), processor, head.to(device), **settings)
+        return cls(model, processor, head.to(device), **settings)
 
     def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
         """Scores (K, 1)."""
@@ -98,7 +95,7 @@ class VlmRewardScorer(BorrowedScorer):
                 caption = candidate.strip()
                 cut.append(len(caption) > self.max_characters)
                 turns = [("user", self.prompt), ("assistant", caption[: self.max_characters])]
-                text = self.writer.chat(turns, with_image=True)
+                text = self.writer.chat(turns, with_image=self.spec.needs_image)
                 # The head reads the last token of the chat, and skips the one that also pads.
                 while self.ignored_end and text.endswith(self.ignored_end):
                     text = text.removesuffix(self.ignored_end)
@@ -108,19 +105,6 @@ class VlmRewardScorer(BorrowedScorer):
         for indices, state in self.reader.read(prompts, failures):
             scores[indices] = state.logits.cpu().numpy()
         return CandidateScores(scores, cut, failures)
-
-
-def _refuse_texts(folder: Path, name: str) -> None:
-    """Refuses a reward model of texts, which transformers would refuse with a list of all that see."""
-    from transformers import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, AutoConfig
-
-    with foreign_errors(f"reward model {name!r}: its config.json"):
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    if type(config) not in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING:
-        raise CheckpointError(
-            f"reward model {name!r} is a {config.model_type}, which reads no images as a chat does; vlmreward needs a "
-            "vision-language model. As a reranker: -m crossencoder=FOLDER"
-        )
 
 
 def _read_head(folder: Path, *, where: str) -> tuple[str, nn.Linear]:
@@ -137,7 +121,8 @@ def _read_head(folder: Path, *, where: str) -> tuple[str, nn.Linear]:
     if len(heads) != 1:
         raise CheckpointError(
             f"{where} has {', '.join(sorted(heads)) or 'no head for scores'}; vlmreward needs one of score.weight and "
-            "v_head.summary.weight. A model that answers in words is a judge: -m vqascore=FOLDER"
+            "v_head.summary.weight. A model that answers in words is a judge: -m vqascore=FOLDER; one that classifies "
+            "pairs of texts compares captions with references: -m crossencoder=FOLDER"
         )
     kind = heads.pop()
     tensors = {name.rpartition(".")[2]: value for name, value in head_tensors.items()}

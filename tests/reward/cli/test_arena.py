@@ -4,6 +4,7 @@ import json
 import re
 from functools import partial
 
+import pandas as pd
 import pytest
 from PIL import Image
 
@@ -46,7 +47,10 @@ def test_tables_and_json_and_a_column_that_is_called_as_a_metric(run, entries, t
     rows = json.loads(json.dumps(entries).replace("model 4", odd))
     path = write(tmp_path, [{**entry, "length": entry.get("good")} for entry in rows])
     line = (path, "-s", "length", "-m", "column:good", *FEW)
-    out, err = run(*line)
+    out, err = run(*line, "-o", tmp_path / "new" / "table.csv")
+    table = pd.read_csv(tmp_path / "new" / "table.csv", index_col=0)
+    assert table.index.tolist() == ["human", "model 1", "model 2", "model 3", odd]
+    assert (table["Elo low"] <= table["Elo"]).all()
     ratings, agreement, bias = re.split("Agreement with people|Bias", out)
     assert "Ratings by people: 301 battles" in ratings
     names = [line.split("│")[1].strip() for line in ratings.splitlines() if "model" in line]

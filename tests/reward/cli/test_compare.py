@@ -1,15 +1,16 @@
-"""`compare`: two captioners on the same images."""
+"""`compare`: captioners on the same images."""
 
 import json
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 
 from reward.errors import DataError
 from reward.metaeval.benchmarks.own_captions import load_captions
-from reward.metaeval.two_captioners import compare_captioners
+from reward.metaeval.captioners import compare_captioners
 from reward.registry import MetricSource
 from tests.toys.json_lines import write_lines
 
@@ -36,12 +37,36 @@ def write_captions(path, lengths, images=IMAGES):
 )
 def test_images_are_matched_and_compared_in_pairs(tmp_path, images, lengths):
     files = write_captions(tmp_path / "a.jsonl", LENGTHS), write_captions(tmp_path / "b.jsonl", lengths, images)
-    (compared,) = compare_captioners([load_captions(file) for file in files], resamples=50)
+    (compared,) = compare_captioners({file.stem: load_captions(file) for file in files}, resamples=50)
     assert compared.scores.tolist() == [LENGTHS, [2] * 5]
-    assert compared.difference.value == pytest.approx(np.mean(LENGTHS) - 2)
-    assert compared.difference.low < compared.difference.value < compared.difference.high
-    assert compared.win_rate.value == 3 / 5
-    assert "5 images are in both" in compared.note
+    first, second = compared.differences
+    assert (compared.best, first.value, second.value) == (0, 0, pytest.approx(2 - np.mean(LENGTHS)))
+    assert second.low < second.value < second.high
+    assert [share.value for share in compared.wins] == [3 / 5, 2 / 5]
+    assert "5 images are in all" in compared.note
+
+
+@pytest.mark.parametrize(
+    ("lengths", "best", "wins"),
+    [
+        ([LENGTHS, [2] * 5], 0, [3 / 5, 2 / 5]),
+        ([LENGTHS, [2] * 5, LENGTHS], 0, [1.5 / 5, 2 / 5, 1.5 / 5]),  # equal ones share an image
+        ([[1] * 5, [3] * 5, [2] * 5, [9] * 2], 3, [0, 0, 0, 1]),  # on the two images that all have
+    ],
+)
+def test_any_number_of_captioners_against_the_best(tmp_path, lengths, best, wins):
+    captioners = {}
+    for number, counts in enumerate(lengths):
+        file = write_captions(tmp_path / f"{number}.jsonl", counts, IMAGES[: len(counts)])
+        captioners[str(number)] = load_captions(file)
+    (compared,) = compare_captioners(captioners, resamples=20)
+    images = len(compared.images)
+    assert compared.scores.tolist() == [counts[:images] for counts in lengths]
+    assert (compared.best, compared.differences[best].value) == (best, 0)
+    assert [round(share.value, 9) for share in compared.wins] == wins
+    # The same resamples for all: equal captioners differ in none.
+    if lengths[-1] == lengths[0]:
+        assert (compared.differences[-1].low, compared.differences[-1].high) == (0, 0)
 
 
 def test_what_has_no_score_is_left_out_and_counted_also_when_quiet(tmp_path, run):
@@ -50,13 +75,13 @@ def test_what_has_no_score_is_left_out_and_counted_also_when_quiet(tmp_path, run
     out, err = run("compare", first, second, "-m", "length", "--json", "-q")
     [row] = json.loads(out)["rows"]
     assert (row["scores"], row["unscored"]) == ([2.5, 2.0], [1, 0])
-    note = "3 images are in both, by path; 2 of them have scores of both; 1 captions of a.jsonl and 0 of b.jsonl have"
-    assert f"{note} no score, and do not count" in err
-    assert "nothing beside a.jsonl and b.jsonl says which metric" in run("compare", first, second)[1]
+    note = "3 images are in all, by path; 2 of them have scores of all; captions without a score, which do not count: "
+    assert f"{note}1 of a" in err
+    assert "nothing beside a and b says which metric" in run("compare", first, second)[1]
     bare = write_lines(tmp_path / "c.jsonl", [{"image": "x.png", "caption": "star"}])
-    for metrics, message in (([], "no column reward of scores: give --metric"), (LENGTH, "0 images are in both")):
+    for metrics, message in (([], "no column reward of scores: give --metric"), (LENGTH, "0 images are in all")):
         with pytest.raises(DataError, match=message):
-            list(compare_captioners([load_captions(first), load_captions(bare)], metrics))
+            list(compare_captioners({"a": load_captions(first), "b": load_captions(bare)}, metrics))
 
 
 def score(run, data, *line):
@@ -76,12 +101,13 @@ def score(run, data, *line):
         ("-m unigram", "-m unigram", "-m length", ""),  # scored now
         ("-m length -w length=1", "-m length -w length=2", "-m length", ""),  # so is what differs in its settings
         ("-m length", "-m unigram", "", "by length in a.* and by unigram in b.*cannot be compared: --metric NAME="),
+        ("-m length --prefix a_", "-m length --prefix b_", "--by a_reward", "has no column a_reward of scores"),
         ("-m length -m unigram", "-m length", "", "choose one of length, unigram by --metric"),
         (
             "-m length -m unigram -w length=1,unigram=1",
             "-m length -m unigram -w length=1,unigram=3",
             "",
-            r"by length\+unigram in both, with different weights",
+            r"by length\+unigram in all, with different weights",
         ),
     ],
 )
@@ -106,20 +132,75 @@ def test_scores_that_are_not_of_these_captions_are_scored_anew(run, tmp_path):
         files.append(score(run, write_lines(tmp_path / f"{name}.jsonl", rows), "-m", "length", "-m", "unigram"))
     # The first file has no score by unigram at all.
     message = run("compare", *files, "-m", "unigram", code=1)[1]
-    assert "5 captions of a.-m-length-m-unigram.jsonl and 0 of" in message.replace("--", "-")
+    assert re.search("do not count: 5 of a[^,]*; the first: ", message)
     files[0].write_text(files[0].read_text().replace("star star", "star", 1))
     assert json.loads(run("compare", *files, "-m", "length", "--json")[0])["rows"][0]["scores"] == [1.8, 2.0]
 
 
-def test_the_command_prints_a_table_and_writes_one_page(run, tmp_path):
+@pytest.fixture
+def three(tmp_path):
+    """Three captioners of five pictures; old is the longest, and m_1 and old share an image."""
     (tmp_path / "photos").mkdir()
     for image in IMAGES:
         Image.new("RGB", (8, 8), "red").save(tmp_path / image)
-    one, other = write_captions(tmp_path / "a.jsonl", LENGTHS), write_captions(tmp_path / "b.jsonl", [2] * 5)
-    out, _ = run("compare", f"old={one}", f"new={other}", "-m", "length", "-o", tmp_path / "page" / "index.html")
-    assert "old - new" in out
-    assert "60.0" in out
+    for name, lengths in (("a", LENGTHS), ("b", [2] * 5), ("m_1", [1, 1, 1, 1, 5])):
+        write_captions(tmp_path / f"{name}.jsonl", lengths)
+    return [f"old={tmp_path / 'a.jsonl'}", f"new={tmp_path / 'b.jsonl'}", tmp_path / "m_1.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("ending", "texts"),
+    [
+        (".tex", [r"old & \textbf{2.800} & \textbf{2.800} \\", "m\\_1 & 1.800", r"new & $-$0.800 ["]),
+        (".md", ["| old | **2.800** | **2.800** |", "| m_1 | 1.800 |", "| new | -0.800 ["]),
+        (".csv", ["captioner,length,reward,Difference from the best: length,Difference from the best: length low"]),
+        (".json", ['"best": "old"', '"metric": "reward"']),
+        (".HTML", ['<td class="best">2.800</td>']),
+    ],
+)
+def test_the_table_is_written_as_its_ending_says(run, tmp_path, three, ending, texts):
+    output = tmp_path / "new" / f"table{ending}"
+    run("compare", *three, "-m", "length", "--by", "reward", "--by", "reward", "-o", output, "-q")
+    written = output.read_text()
+    for text in texts:
+        assert text in written
+    if ending == ".csv":
+        table = pd.read_csv(output, index_col=0)
+        assert table.shape == (3, 14)
+        assert table["length"].tolist() == [2.8, 2.0, 1.8]
+        assert table["Images won, %: length"].tolist() == [50, 40, 10]
+        assert np.isnan(table.loc["old", "Difference from the best: length"])
+
+
+def test_one_metric_prints_one_table_and_the_page_has_pictures(run, tmp_path, three):
+    out, _ = run("compare", *three, "-m", "length", "-o", tmp_path / "page" / "index.html")
+    assert re.search(r"old +│ +2\.800 │ +- │ +50\.0 \[", out)
     page = (tmp_path / "page" / "index.html").read_text()
-    assert page.count("data:image/jpeg;base64,") == 5
-    assert page.index("old is better") < page.index("old (5.000): star") < page.index("new is better")
-    assert "compare takes two files, got 1" in run("compare", one, code=2)[1]
+    # The two images on which old is better than all, and the two on which new is.
+    assert page.count("data:image/jpeg;base64,") == 4
+    assert page.index("old is better") < page.index("old (4.000): star") < page.index("new is better")
+
+
+def test_results_of_coco_get_images_and_references_from_annotations(run, tmp_path, three):
+    images = [{"id": number, "file_name": f"{number}.png"} for number in range(5)]
+    references = [{"id": number, "image_id": number, "caption": "star star"} for number in range(5)]
+    (tmp_path / "captions.json").write_text(json.dumps({"images": images, "annotations": references}))
+    files = []
+    for name, lengths in (("x", LENGTHS), ("y", [2] * 5)):
+        rows = [{"image_id": number, "caption": "star " * length} for number, length in enumerate(lengths)]
+        files.append(tmp_path / f"{name}.json")
+        files[-1].write_text(json.dumps(rows))
+    line = ("--annotations", tmp_path / "captions.json", "--image-root", tmp_path / "photos")
+    run("compare", *files, "-m", "unigram", *line, "-o", tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_text().count("data:image/jpeg;base64,") == 5
+
+
+def test_pictures_of_scored_files_are_where_they_were_scored(run, tmp_path, three):
+    files = []
+    for name, lengths in (("a", LENGTHS), ("b", [2] * 5)):
+        data = tmp_path / "runs" / name / f"{name}.jsonl"
+        data.parent.mkdir(parents=True)
+        rows = [{"image": f"{number}.png", "caption": "star " * length} for number, length in enumerate(lengths)]
+        files.append(score(run, write_lines(data, rows), "-m", "length", f"--image-root={tmp_path / 'photos'}"))
+    run("compare", *files, "-o", tmp_path / "page.html", "-q")
+    assert (tmp_path / "page.html").read_text().count("data:image/jpeg;base64,") == 5

@@ -83,7 +83,7 @@ def test_the_page_of_scores_shows_everything(tmp_path, run):
     output = tmp_path / "new" / "report.html"
     line = ("report", write_lines(tmp_path / "scores.jsonl", rows), "-o", output)
     _, err = run(*line)
-    assert "9 of 90 captions have no reward" in err
+    assert "9 of 90 rows have no reward" in err
     assert "pictures are left out, as they could not be read; the first: image file" in err
     assert err.count("name the folder that image paths start from with --image-root") == 1
     page = Page(output)
@@ -107,9 +107,9 @@ def test_what_was_scored_is_found_again(command, by, tmp_path, run):
     run(command, write_lines(data / "rows.jsonl", rows), "-m", "clipscore", "-o", scored, *names)
     _, err = run("report", scored, "-o", output)
     page = Page(output)
-    assert (len(page.pictures), f"captions have no {by}" in err) == (6, False)
+    assert (len(page.pictures), f"have no {by}" in err) == (6, False)
     same = f"clipscore is not shown: it is the same as {by}"
-    for part in ("a star a star a star", "Scored by clipscore (checkpoint: embedded).", same):
+    for part in ("a star a star a star", "Scored by clipscore (weights for drawings).", same):
         assert part in page.shown
 
     (tmp_path / "scores.jsonl.summary.json").unlink()
@@ -144,7 +144,7 @@ def test_candidates_in_lists_count_one_by_one(tmp_path):
     ]
     data = read_scored(write_lines(tmp_path / "lists.jsonl", lists))
     report = scores_report(data)
-    assert (report.notes, report.warnings[0]) == (["2 rows with 4 candidates."], "2 of 4 captions have no rewards")
+    assert (report.notes, report.warnings[0]) == (["2 rows with 4 candidates."], "2 of 4 candidates have no rewards")
     assert [data.scores[name].dropna().tolist() for name in data.scores] == [[0.5, 0.7], [0.1, 0.2, 0.3]]
     assert [*zip(data.best["caption"], data.best["row"], strict=True)] == [("c", 1), ("a", 1)]
     assert data.errors.to_dict() == {2: "broken"}
@@ -186,6 +186,10 @@ def test_the_folder_of_a_report_holds_three_whole_files(tmp_path):
     alone = report.write(tmp_path / "alone.html")
     assert [name for name in ("bench.json", "alone.json") if name in alone.read_text()] == []
     assert sorted(path.name for path in tmp_path.glob("alone*")) == ["alone.html"]
+    # What LaTeX would read as commands is text.
+    tex = report.write(tmp_path / "alone.tex").read_text()
+    assert r'column:sharp \& \textless{}b\textgreater{}"\$a\textasciicircum{}\$"\textless{}/b' in tex
+    assert (tex.count(r"\begin{tabular}"), tex.count(r"\textbf{length} & \textbf{")) == (3, 2)
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match=f"cannot write {tmp_path / 'file'}"):
         check_report(tmp_path / "file")

@@ -27,7 +27,8 @@ def test_without_output_the_rows_are_shown_and_kept_beside_the_data(run, tmp_pat
     assert "own.scores.parquet" in err
     assert (tmp_path / "own.scores.parquet").is_file()
     lists = write_lines(tmp_path / "lists.jsonl", [{"image": "0", "candidates": ["A star.", LONG]}])
-    assert LONG in run("rerank", lists, "-m", "length")[0]
+    out, err = run("rerank", lists, "-m", "length")
+    assert (LONG in out, "length" in out, "reward" in out + err) == (True, True, False)  # the same number
     assert (tmp_path / "lists.ranked.parquet").is_file()
     assert run("score", rows, "-m", "length", "--quiet", "--overwrite")[0] == ""
     (tmp_path / "set").mkdir()

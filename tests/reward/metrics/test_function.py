@@ -159,6 +159,7 @@ def test_what_else_stands_in_a_file_and_takes_options(file):
         copy = pickle.loads(pickle.dumps(load_scorer(f"my_metric.py:{name}")))
         assert (copy.spec.name, copy.score(SAMPLES).scores[0, 0]) == (name, score)
     assert MetricReward("brevity", "my_metric.py:length").__name__ == "brevity"
+    assert repr(MetricReward(words)) == "MetricReward(name='words', weights={'words': 1.0})"
     doubled = load_scorer(lambda samples, scale: [scale * value for value in words(samples)], scale=2.0)
     assert doubled.score(SAMPLES).scores[0, 0] == 6.0
     [chosen] = read_metrics(["my_metric.py:Words"], ["weight=4"])

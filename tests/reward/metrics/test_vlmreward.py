@@ -10,6 +10,8 @@ from transformers import (
     Gemma3ForSequenceClassification,
     Gemma3ImageProcessor,
     Gemma3Processor,
+    LlamaConfig,
+    LlamaForSequenceClassification,
     PreTrainedTokenizerFast,
 )
 
@@ -49,11 +51,21 @@ def gemma3():
     return toy_judges.with_random_weights(Gemma3ForSequenceClassification(config), tokens), processor
 
 
+def llama():
+    """A reward model of texts, as trainers of language models use it."""
+    tokens = toy_judges.byte_tokenizer()
+    tokens.chat_template = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    sizes = text_sizes(tokens, width=32, layers=2, positions=2048)
+    config = LlamaConfig(**sizes, num_labels=1)
+    return toy_judges.with_random_weights(LlamaForSequenceClassification(config), tokens), tokens
+
+
 # Each model with the head that its checkpoints have.
 KINDS = {
     "llava": (toy_judges.llava, "v_head.summary"),
     "qwen2-vl": (toy_judges.qwen2_vl, "v_head.summary beside"),  # as Skywork-VL-Reward has it
     "gemma3": (gemma3, "score"),
+    "llama": (llama, "score"),
 }
 
 
@@ -67,7 +79,7 @@ def save(kind, folder, *, padding_side="left"):
     """Writes a checkpoint; gives the model and its processor."""
     make, head = KINDS[kind]
     model, processor = make()
-    processor.tokenizer.padding_side = padding_side
+    getattr(processor, "tokenizer", processor).padding_side = padding_side
     model.save_pretrained(folder)
     processor.save_pretrained(folder)
     if head != "score":
@@ -84,12 +96,13 @@ def save(kind, folder, *, padding_side="left"):
 def by_hand(model, processor, sample):
     """One unbatched pass: the class's own logits, or TRL's value head on the last hidden state of the last token."""
     caption = sample.candidate.replace("<|im_end|>", "< |im_end|>")
-    turns = [
-        {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": PROMPT}]},
-        {"role": "assistant", "content": [{"type": "text", "text": caption}]},
-    ]
+    user, assistant, images = PROMPT, caption, {}
+    if hasattr(processor, "image_processor"):
+        user = [{"type": "image"}, {"type": "text", "text": PROMPT}]
+        assistant, images = [{"type": "text", "text": caption}], {"images": [sample.image]}
+    turns = [{"role": "user", "content": user}, {"role": "assistant", "content": assistant}]
     text = processor.apply_chat_template(turns, tokenize=False)
-    inputs = processor(text=[text], images=[sample.image], return_tensors="pt", add_special_tokens=False)
+    inputs = processor(text=[text], **images, return_tensors="pt", add_special_tokens=False)
     with torch.inference_mode():
         output = model(**inputs, output_hidden_states=True)
     if not hasattr(model, "value_head"):
@@ -102,13 +115,15 @@ def by_hand(model, processor, sample):
 def folder(tmp_path_factory):
     """Checkpoints in folders of their kinds."""
     folder = tmp_path_factory.mktemp("models")
-    for kind in ("qwen2-vl", "gemma3"):
+    for kind in ("qwen2-vl", "gemma3", "llama"):
         save(kind, folder / kind)
     return folder
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "padding_side"), [("llava", "right"), ("qwen2-vl", "left"), ("gemma3", "right")])
+@pytest.mark.parametrize(
+    ("kind", "padding_side"), [("llava", "right"), ("qwen2-vl", "left"), ("gemma3", "right"), ("llama", "right")]
+)
 def test_scores_are_those_of_a_plain_pass_however_they_are_batched(kind, padding_side, tmp_path):
     model, processor = save(kind, tmp_path, padding_side=padding_side)
     images = [*toy_judges.pictures(2), toy_judges.pictures(1, size=(48, 24))[0]]
@@ -121,10 +136,10 @@ def test_scores_are_those_of_a_plain_pass_however_they_are_batched(kind, padding
 
 @pytest.mark.slow
 class TestContract(ScorerContract):
-    @pytest.fixture(scope="class")
+    @pytest.fixture(scope="class", params=["gemma3", "llama"])
     @classmethod
-    def scorer(cls, folder):
-        return load_scorer("vlmreward", folder / "gemma3", device="cpu", max_characters=1000)
+    def scorer(cls, request, folder):
+        return load_scorer("vlmreward", folder / request.param, device="cpu", max_characters=1000)
 
 
 def test_prompt_and_longest_caption_are_options_and_a_bare_path_is_enough(folder, tmp_path):
@@ -138,6 +153,8 @@ def test_prompt_and_longest_caption_are_options_and_a_bare_path_is_enough(folder
     other.save_pretrained(tmp_path)
     assert load_scorer(tmp_path, device="cpu").score(samples).scores == pytest.approx(table.scores)
     assert np.isfinite(MetricReward(folder / "gemma3", device="cpu").score(samples).scores).all()
+    blind = MetricReward(folder / "llama", device="cpu")
+    assert np.isfinite(blind.rewards([CaptionSample("A red star.")])).all()
     with pytest.raises(ConfigError, match="max_characters must be a whole number of at least 1, got 0"):
         load_scorer("vlmreward", model, device="cpu", max_characters=0)
 
@@ -157,15 +174,15 @@ def test_an_image_that_the_processor_refuses_spoils_no_other(folder):
     assert all("aspect ratio" in table.errors[row] for row in (1, 2))
 
 
-def _of_texts(folder):
-    (folder / "config.json").write_text('{"architectures": ["LlamaForSequenceClassification"], "model_type": "llama"}')
+def _of_pairs(folder):
+    save_file({"classifier.weight": torch.zeros(1, 32)}, folder / "model.safetensors", {"format": "pt"})
 
 
 WRONG = {
-    "of texts": (_of_texts, "is a llama, which reads no images .* -m crossencoder=FOLDER"),
+    "of pairs": (_of_pairs, "no head for scores; .* compares captions with references: -m crossencoder=FOLDER"),
     "no head": (
         lambda folder: add_weights(folder, {}, left_out="score."),
-        "has no head for scores; .* in words is a judge: -m vqascore=FOLDER",
+        "has no head for scores; .* in words is a judge: -m vqascore=FOLDER;",
     ),
     "a head of two numbers": (
         lambda folder: add_weights(folder, {"score.weight": torch.zeros(2, 32)}),

@@ -21,11 +21,15 @@ async def body(*parts, end):
     ("authorization", "status"),
     [("", 401), ("Bearer wrong", 401), (TOKEN, 401), (f"Bearer {TOKEN}", 200), (f"bearer {TOKEN}", 200)],
 )
-def test_without_the_token_there_is_only_health(authorization, status):
+def test_without_the_token_there_are_only_health_and_the_pages_of_a_browser(authorization, status):
     app = App("length", token=TOKEN)
-    for path in ("/info", "/metrics", "/openapi.json", "/docs"):
+    for path in ("/info", "/metrics"):
         assert app.send("GET", path, headers={"Authorization": authorization}).status_code == status
-    assert app.send("GET", "/health").status_code == 200
+    assert [app.send("GET", path).status_code for path in ("/health", "/docs", "/openapi.json")] == [200] * 3
+    assert app.send("POST", "/score", json={"caption": "A star."}).status_code == 401
+    # The page asks for the token, and sends it with what is tried there.
+    schemes = app.send("GET", "/openapi.json").json()["components"]["securitySchemes"]
+    assert schemes == {"HTTPBearer": {"type": "http", "scheme": "bearer"}}
 
 
 def test_a_body_must_come_in_time_and_one_that_is_too_large_is_not_read():

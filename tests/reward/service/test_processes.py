@@ -120,6 +120,7 @@ def test_nothing_is_left_when_the_first_process_is_killed():
         children = service.children()
         os.kill(service.pid, signal.SIGKILL)
         until(lambda: not set(service.children()) & set(children))
+        assert f"ready at {service.url} in " in service.last_words()
 
 
 def test_a_port_that_is_taken_and_a_checkpoint_that_cannot_be_loaded_end_the_start(tmp_path):

@@ -11,7 +11,7 @@ from reward.errors import CheckpointError, ConfigError
 from reward.metaeval.benchmark_scores import score_benchmark
 from reward.metaeval.benchmarks.own_captions import load_captions
 from reward.metaeval.benchmarks.own_ratings import load_ratings
-from reward.metaeval.two_captioners import compare_captioners
+from reward.metaeval.captioners import compare_captioners
 from reward.metrics.ngrams.cider import CiderScorer
 from reward.registry import MetricSource
 from reward.scoring import rerank_dataset, score_dataset
@@ -103,8 +103,8 @@ def _bench(data):
 
 
 def _compare(data):
-    sides = [load_captions(data), load_captions(data)]
-    (comparison,) = compare_captioners(sides, [MetricSource("cider")], resamples=10)
+    captioners = {"a": load_captions(data), "b": load_captions(data)}
+    (comparison,) = compare_captioners(captioners, [MetricSource("cider")], resamples=10)
     return comparison.scores[0].tolist()
 
 
