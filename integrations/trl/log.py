@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 from transformers import PrinterCallback, ProgressCallback, Trainer, TrainerCallback
 
+from integrations.trl.pictures import KeepPictures
 from reward.data.chats import completion_text
 
 _WIDTH = 80
@@ -40,8 +41,8 @@ def readable_log(trainer: Trainer) -> None:
     `trainer.state.log_history` and reports to wandb keep all figures.
 
     From this call on, trainers of this process that have `log_completions=True` print captions beside their rewards, in
-    place of a table whose columns leave a caption one word a line, and the process shows no FutureWarning about
-    `gradient_checkpointing`, which TRL 1.16 causes.
+    place of a table whose columns leave a caption one word a line, and keep small copies of their images for `capreward
+    report OUTPUT_DIR`. The process shows no FutureWarning about `gradient_checkpointing`, which TRL 1.16 causes.
 
     Args:
         trainer: any trainer of TRL or transformers, before `train()`.
@@ -62,6 +63,8 @@ def readable_log(trainer: Trainer) -> None:
     for printing in (PrinterCallback, ProgressCallback):
         trainer.remove_callback(printing)
     trainer.add_callback(_Lines() if trainer.args.disable_tqdm else _LinesAndBar())
+    if getattr(trainer, "log_completions", False):
+        trainer.add_callback(KeepPictures(trainer))
 
 
 def _print_captions(

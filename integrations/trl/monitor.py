@@ -16,6 +16,7 @@ from accelerate.utils import gather_object
 from transformers import Trainer, TrainerCallback
 
 from integrations.trl.parting import Parting, Values, is_scarce, judge
+from integrations.trl.pictures import keep_picture
 from reward.data.chats import completion_text
 from reward.data.images import image_key
 from reward.errors import ConfigError
@@ -48,7 +49,8 @@ class RewardMonitor(TrainerCallback):
     counts all.
 
     A fall of .05 is found with 200 images (docs/RESULTS.md). Captions and rewards of all checks are in
-    `<output_dir>/monitor.jsonl`, with which a resumed training goes on.
+    `<output_dir>/monitor.jsonl`, with which a resumed training goes on, and small copies of the images in
+    `<output_dir>/pictures`, for `capreward report <output_dir>`.
 
     Args:
         trainer: a `GRPOTrainer` or `RLOOTrainer`, of one or several processes, whose arguments have `eval_strategy` and
@@ -137,9 +139,15 @@ class RewardMonitor(TrainerCallback):
         else:
             raise ConfigError("the eval_dataset has no column 'image' or 'images': use make_prompt_dataset")
         for row_images, completion in zip(images, completions, strict=True):
-            key = " ".join(image_key(image) for image in row_images)
-            self._captions.append((key, completion_text(completion)))
+            keys = [image_key(image) for image in row_images]
+            self._captions.append((" ".join(keys), completion_text(completion)))
+            if keys:
+                keep_picture(self.trainer.args.output_dir, row_images[0], keys[0])
 
+        # Its scores are in `monitor.jsonl`. In TRL's table of completions they would be a column with values for
+        # evaluations only, and TRL refuses columns of different lengths.
+        if "log_extra" in columns:
+            columns["log_extra"] = _log_nothing
         values: Any
         try:
             values = self._measure(completions=completions, **columns)
@@ -301,6 +309,10 @@ class RewardMonitor(TrainerCallback):
         draft = self._file.with_suffix(".new")
         draft.write_text("".join(json.dumps(check, ensure_ascii=False) + "\n" for check in self.history), "utf-8")
         os.replace(draft, self._file)
+
+
+def _log_nothing(column: str, values: Sequence[Any]) -> None:
+    """In place of a trainer's `log_extra`."""
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -12,7 +12,8 @@ from PIL.Image import Image as PillowImage
 from integrations.trl.prompt_rows import PromptRows
 from reward.data.cells import missing_to_none
 from reward.data.chats import PROMPT, as_prompt, prompt_images
-from reward.data.samples import ImageLike, column_names, find_column
+from reward.data.column_names import column_names
+from reward.data.samples import ImageLike, find_column
 from reward.decoding.photos import read_images
 from reward.errors import DataError, InvalidSampleError
 

@@ -11,6 +11,7 @@ import typer
 
 from reward.cli import options, terminal
 from reward.cli.summaries import print_report
+from reward.data.column_names import names_in_words
 
 if TYPE_CHECKING:
     from reward.metaeval.bench import BenchTable
@@ -47,7 +48,9 @@ class RatingOptions(options.InputOptions):
 
     rating_column: Annotated[
         list[str] | None,
-        typer.Option(help="Column of ratings in RATINGS, or A,B,C with one for each rater; default: rating."),
+        typer.Option(
+            help=f"Column of ratings in RATINGS, or A,B,C with one for each rater; default: {names_in_words('rating')}."
+        ),
     ] = None
     rater_column: Annotated[
         str | None, typer.Option(help="Column that says who rated, where each rater of a caption has a row.")

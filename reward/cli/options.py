@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from reward.data.column_names import names_in_words
+
 if TYPE_CHECKING:
     from reward.registry import MetricSource
 
@@ -166,7 +168,7 @@ Dtype = Annotated[str | None, typer.Option(help="Number type, such as bfloat16; 
 CandidateColumn = Annotated[
     str | None,
     typer.Option(
-        "--caption-column", "--candidate-column", help="Column of captions; default: candidate, else cand or caption."
+        "--caption-column", "--candidate-column", help=f"Column of captions; default: {names_in_words('candidate')}."
     ),
 ]
 PromptFile = Annotated[
@@ -174,7 +176,7 @@ PromptFile = Annotated[
 ]
 ImageColumn = Annotated[
     str | None,
-    typer.Option(help="Column of images or their paths; default: images or image, else file_name, image_path or img."),
+    typer.Option(help=f"Column of images or their paths; default: {names_in_words('image')}."),
 ]
 ImageRoot = Annotated[
     Path | None,
@@ -224,7 +226,9 @@ class InputOptions:
     image_column: ImageColumn = None
     references_column: Annotated[
         str | None,
-        typer.Option(help="Column of references, lists or (in CSV) JSON lists; default: references, else refs."),
+        typer.Option(
+            help=f"Column of references, lists or (in CSV) JSON lists; default: {names_in_words('references')}."
+        ),
     ] = None
     image_root: ImageRoot = None
     split: Split = None

@@ -18,6 +18,7 @@ import typer
 from reward.cli import options
 from reward.cli.summaries import print_summary, print_usage
 from reward.cli.terminal import console, stdout_kept_clean
+from reward.data.column_names import names_in_words
 
 if TYPE_CHECKING:
     from reward.scoring.summary import ScoringSummary
@@ -252,8 +253,8 @@ def rerank(
         typer.Option(
             "--candidate-column",
             "--caption-column",
-            help="Column of lists of captions, or of one caption a row; default: candidates, else cands, captions, "
-            "candidate, cand or caption.",
+            help=f"Column of lists of captions, default: {names_in_words('candidates')}; or of one caption a row, "
+            f"default: {names_in_words('candidate')}.",
         ),
     ] = None,
     group_column: options.GroupColumn = None,

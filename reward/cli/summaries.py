@@ -93,7 +93,7 @@ def _print_rows(summary: ScoringSummary) -> None:
     """The first rows of the output: image, caption and numbers; of a list of candidates the best."""
     from itertools import islice
 
-    from reward.data.samples import column_names
+    from reward.data.column_names import column_names
     from reward.scoring.readers import open_source
 
     reader = open_source(summary.output)

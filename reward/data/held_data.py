@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from reward.data.cells import is_list, missing_to_none, to_list
+from reward.data.column_names import column_names
 from reward.data.image_files import is_image_name
-from reward.data.samples import CaptionSample, check_batch_size, column_names, find_column, one_image
+from reward.data.samples import CaptionSample, check_batch_size, find_column, one_image
 from reward.data.score_table import ScoreTable
 from reward.errors import DataError, InvalidSampleError
 
@@ -116,8 +117,8 @@ def as_samples(data: Any = None, captions: Any = None, *, spec: MetricSpec | Non
             - a list of `CaptionSample`, dicts, or tuples (image, caption) or (image, caption, references), or one;
             - a DataFrame (pandas or polars), an Arrow table, a `datasets.Dataset`, or a dict of columns;
             - a list of captions, or one, for a metric that looks at no image.
-        captions, columns: values, see `TakesData.score`, under a name of `reward.data.samples.COLUMN_NAMES`. Beside
-            data with columns, a text is the name of one, as in `images="shot"` or `image_column="shot"`.
+        captions, columns: values, see `TakesData.score`, under a name of `column_names.COLUMN_NAMES`. Beside data
+            with columns, a text is the name of one, as in `images="shot"` or `image_column="shot"`.
         spec: facts of the metric: what it needs.
 
     Returns:

@@ -1,4 +1,4 @@
-"""What goes into a metric: CaptionSample, and the names of the columns that hold captions, images and references."""
+"""What goes into a metric: CaptionSample, and the columns that hold captions, images and references."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from numbers import Integral
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from reward.data.cells import is_list, missing_to_none, parse_list, to_list
+from reward.data.column_names import COLUMN_NAMES, RoleNames, names_in_words
 from reward.errors import DataError, InvalidSampleError, did_you_mean
 
 if TYPE_CHECKING:
@@ -32,38 +32,6 @@ _INVISIBLE = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff"
     "\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff\u2800]"
 )
-
-
-class RoleNames(NamedTuple):
-    """Names of the columns that mean a role.
-
-    Args:
-        first: names that are taken in this order, whatever else is there.
-        synonyms: taken where there is none of the first; at most one of them may be there.
-        common: words that mean the role only where no column has one of the other names; again at most one.
-    """
-
-    first: tuple[str, ...]
-    synonyms: tuple[str, ...] = ()
-    common: tuple[str, ...] = ()
-
-
-COLUMN_NAMES = {
-    "candidate": RoleNames(("candidate",), ("cand", "caption", "prediction", "response", "mt"), ("text",)),
-    "candidates": RoleNames(("candidates",), ("cands", "captions")),
-    # `images` first: where both are there, TRL shows `images` to the policy; `file_name` is what imagefolder reads
-    "image": RoleNames(
-        ("images", "image"),
-        ("file_name", "image_path", "img"),
-        ("photo", "picture", "filename", "image_name", "filepath", "path"),
-    ),
-    "references": RoleNames(("references",), ("refs",), ("reference", "ref")),
-    "question": RoleNames(("question",)),
-    # no other name, such as score or label: it may be what a metric says
-    "rating": RoleNames((), ("rating", "ratings", "human_score")),
-    "rubric": RoleNames(("rubric", "criteria"), ("checklist", "rubrics")),
-    "questions": RoleNames(("questions",), ("qa", "qas", "qa_pairs")),
-}
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -184,19 +152,6 @@ def check_encodable(text: str, name: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         raise InvalidSampleError(f"{name} is not valid Unicode: a lone surrogate at position {error.start}") from None
-
-
-def column_names(role: str) -> tuple[str, ...]:
-    """All names of a role, in the order in which they are taken; one that is not in the table is its only name."""
-    return tuple(chain(*COLUMN_NAMES.get(role, ((role,),))))
-
-
-def names_in_words(role: str) -> str:
-    """All names of a role, for a message."""
-    names = column_names(role)
-    if len(names) == 1:
-        return names[0]
-    return f"{', '.join(names[:-1])} or {names[-1]}"
 
 
 def find_column(

@@ -80,7 +80,7 @@ class MetricSpec:
         has_embedded: whether `source="embedded"` works.
         default_weights: {aspect: weight} of a reward for which the user gives none; None weighs all aspects alike.
         texts: names of the texts that a score table holds beside the scores, see `ScoreTable.texts`.
-        columns: further columns that it needs: keys of `reward.data.samples.COLUMN_NAMES` such as `"rubric"`, or
+        columns: further columns that it needs: keys of `reward.data.column_names.COLUMN_NAMES` such as `"rubric"`, or
             columns' own names. See `CaptionSample.columns`.
         reads_questions: whether it reads the question that a candidate answers.
         suits: captions that it is made for: `"short"` (a sentence), `"long"` (a paragraph) or `"short, long"`.

@@ -20,6 +20,7 @@ from markupsafe import Markup
 from reward.data.images import load_image
 from reward.data.samples import one_image
 from reward.errors import ImageError, InvalidSampleError
+from reward.report.tables import short_names
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -74,9 +75,12 @@ def page(
 def table(frame: pd.DataFrame, best: int | None = None, best_of: Mapping[str, int] | None = None) -> Markup:
     """A frame of texts, whose first column names the rows.
 
-    The row of number `best` stands out, and of each column of `best_of` the cell in the row of its number.
+    The row of number `best` stands out, and of each column of `best_of` the cell in the row of its number. Names of
+    rows and of columns are short, see `short_names`; the pointer shows them whole.
     """
-    return _part("table", frame, best, best_of or {})
+    heads = short_names([str(head) for head in frame.columns])
+    names = short_names([str(name) for name in frame.iloc[:, 0]])
+    return _part("table", frame, heads, names, best, best_of or {})
 
 
 def folded(title: str, content: Markup) -> Markup:
@@ -86,7 +90,7 @@ def folded(title: str, content: Markup) -> Markup:
 
 def charts(plots: Mapping[str, Markup]) -> Markup:
     """Plots side by side, {heading: plot}, see `reward.report.plots`."""
-    return _part("charts", plots)
+    return _part("charts", plots, short_names([*plots]))
 
 
 def pictures(rows: Sequence[Picture]) -> Markup:
@@ -110,11 +114,17 @@ def read_picture(image: Any, caption: str, figures: str = "", *, root: Path | No
     if image is None:
         return Picture(None, caption, figures)
     try:
-        small = load_image(one_image(image), root=root).copy()
+        small = small_picture(one_image(image), root=root)
     except (ImageError, InvalidSampleError) as error:
         return Picture(None, caption, figures, str(error))
-    small.thumbnail((_SIDE, _SIDE))
     return Picture(data_address(small, "jpeg", quality=85), caption, figures)
+
+
+def small_picture(image: Any, *, root: Path | None = None) -> Image.Image:
+    """A copy of an image as large as a page shows it, in RGB; arguments and errors are those of `load_image`."""
+    small = load_image(image, root=root).copy()
+    small.thumbnail((_SIDE, _SIDE))
+    return small
 
 
 def data_address(image: Image.Image, kind: str, **options: Any) -> str:

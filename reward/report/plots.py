@@ -6,19 +6,25 @@ import io
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from itertools import cycle
+from typing import Any, TypeAlias
 
 import numpy as np
 from markupsafe import Markup
 
 from reward.metaeval.bootstrap import Interval
+from reward.report.tables import short_names
 
 # Matplotlib takes no CSS variables, so a plot is drawn in these colours; `_page_svg` then writes the page's names for
 # them, which stand for other colours on a dark screen.
 INK, SOFT, BEST, PLAIN, BOUND, GOOD = "#1b2330", "#5c6878", "#2f5bea", "#8a94a3", "#b7791f", "#14804a"
-_PAGE_NAMES = {INK: "ink", SOFT: "soft", BEST: "ours", PLAIN: "plain", BOUND: "bound", GOOD: "good"}
+BAD = "#c22f3d"
+_PAGE_NAMES = {INK: "ink", SOFT: "soft", BEST: "ours", PLAIN: "plain", BOUND: "bound", GOOD: "good", BAD: "bad"}
 _BINS = 40
 _SMOOTH = 9  # steps of a running mean
+_KEYS = 3  # beside each other above a curve
+
+Lines: TypeAlias = "Mapping[str, Sequence[tuple[float, float]]]"  # {label: [(step, value)]}
 
 
 def intervals(
@@ -48,8 +54,8 @@ def intervals(
         beside = axes.get_yaxis_transform()
         number = f"{value:.3f}" if scale == 1 else f"{value:.1f}"
         axes.text(1.02, position, number, color=SOFT, va="center", fontsize=8, transform=beside)
-    axes.set_yticks(range(len(rows)), list(rows), parse_math=False)
-    axes.invert_yaxis()
+    axes.set_yticks(range(len(rows)), short_names(list(rows)), parse_math=False)
+    axes.set_ylim(len(rows) - 0.5, -0.5)  # from top to bottom
     axes.grid(axis="x", color=SOFT, alpha=0.25, lw=0.6)
     lowest = np.nanmin(numbers, initial=0)
     axes.set_xlim(lowest - 0.03 * scale if lowest < 0 else 0, scale)
@@ -57,18 +63,28 @@ def intervals(
     return _page_svg(figure)
 
 
-def curve(series: Mapping[str, Sequence[tuple[float, float]]]) -> Markup:
-    """Lines over steps, {label: [(step, value)]}: each as its points, faint, and their running mean over nine steps."""
+def curve(lines: Lines) -> Markup:
+    """Lines over steps, {label: [(step, value)]}: each as its points, faint, and their running mean over nine steps.
+
+    Lines of fewer points are shown as they are.
+    """
     figure, axes = _blank_figure(2.6, width=4.6)
-    half = _SMOOTH // 2
-    for colour, (label, line) in zip((BEST, BOUND, GOOD), series.items(), strict=False):
-        steps, values = np.array(line).T
+    is_long = max(len(points) for points in lines.values()) > _SMOOTH
+    half = _SMOOTH // 2 if is_long else 0
+    for colour, (label, points) in zip(cycle((BEST, BOUND, GOOD, BAD, PLAIN, INK)), lines.items(), strict=False):
+        steps, values = np.array(points).T
         means = [values[max(0, step - half) : step + half + 1].mean() for step in range(len(values))]
-        axes.plot(steps, values, color=colour, alpha=0.4, lw=1)
-        axes.plot(steps, means, color=colour, lw=2.5, label=label)
+        if is_long:
+            axes.plot(steps, values, color=colour, alpha=0.4, lw=1)
+            axes.plot(steps, means, color=colour, lw=2.5, label=label)
+        else:
+            axes.plot(steps, means, "o-", color=colour, lw=2, ms=4, label=label)
     axes.grid(axis="y", color=SOFT, alpha=0.25, lw=0.6)
-    axes.set_xlabel("step; faint: each step, bold: mean of nine")
-    key = {"frameon": False, "fontsize": 8, "labelcolor": INK, "ncols": len(series)}
+    axes.set_xlabel("step; faint: each step, bold: mean of nine" if is_long else "step")
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    if min(value for points in lines.values() for _, value in points) >= 0:
+        axes.set_ylim(bottom=max(0, axes.get_ylim()[0]))
+    key = {"frameon": False, "fontsize": 8, "labelcolor": INK, "ncols": min(_KEYS, len(lines))}
     axes.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), **key)
     return _page_svg(figure)
 

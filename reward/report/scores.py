@@ -6,8 +6,9 @@ import re
 from functools import partial
 
 import pandas as pd
+from markupsafe import Markup
 
-from reward.report.page import Picture, read_picture
+from reward.report.page import Picture, listed, read_picture
 from reward.report.plots import histogram
 from reward.report.report import Report
 from reward.report.scored_data import ScoredData
@@ -17,6 +18,7 @@ from reward.scoring.summary import metric_label
 # What differs between errors of a kind: quoted texts, paths, numbers.
 _VARIABLE = re.compile(r"'[^']*'|\"[^\"]*\"|\S*[/\\]\S*|[\d.,]*\d")
 _KINDS = 20  # of errors that are shown
+_PILE = 0.2  # share of the scores from which equal scores are explained
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
@@ -24,20 +26,25 @@ def scores_report(data: ScoredData, *, command: str = "") -> Report:
     """A report of one HTML page; its warnings are what a reader must know beside the figures."""
     by = data.columns.by
     # A metric with one aspect has written the same numbers twice, as its own and as the reward.
-    same = [name for name in data.scores if name != by and data.scores[name].equals(data.scores[by])]
-    scores = data.scores.drop(columns=same)
+    same: dict[str, str] = {}
+    rewards = [name for name in data.scores if name == by or name.endswith(("reward", "rewards"))]
+    for name in data.scores:
+        for reward in rewards:
+            if name not in rewards and data.scores[name].equals(data.scores[reward]):
+                same[name] = reward
+    scores = data.scores.drop(columns=[*same])
     notes = [f"{data.rows:,} rows."]
     if data.columns.are_lists:
         notes = [f"{data.rows:,} rows with {len(scores):,} candidates."]
     metrics = [metric_label(metric, checkpoint) for metric, checkpoint in data.checkpoints.items()]
     if metrics:
         notes.append(f"Scored by {', '.join(metrics)}.")
-    notes += [f"{name} is not shown: it is the same as {by}." for name in same]
+    notes += [f"{name} is not shown: it is the same as {reward}." for name, reward in same.items()]
     galleries = {}
     for title, rows in (("Best", data.best), ("Worst", data.worst)):
         if len(rows):
             galleries[f"{title}, by {by}"] = _pictures(rows, data)
-    histograms = {name: partial(histogram, scores[name].dropna().to_numpy(), name) for name in scores}
+    histograms = {name: partial(_histogram, scores[name].dropna(), name, data.columns.unit) for name in scores}
     return Report(
         "report",
         f"Scores of {data.name}",
@@ -80,6 +87,23 @@ def _pictures(rows: pd.DataFrame, data: ScoredData) -> list[Picture]:
         caption = "(no column of captions)" if data.columns.caption is None else row.caption
         pictures.append(read_picture(row.image, caption, figures, root=data.root))
     return pictures
+
+
+def _histogram(scores: pd.Series, name: str, unit: str) -> Markup:
+    """A histogram, and below it what its highest bar is, where that is a pile of equal scores."""
+    plot = histogram(scores.to_numpy(), name)
+    low, high = scores.min(), scores.max()
+    # Scores that differ by less than a thousandth of their range look equal.
+    heights = ((scores - low) / (high - low)).round(3).fillna(0)
+    piles = heights.value_counts()
+    if not len(piles) or piles.iloc[0] < max(2, _PILE * len(scores)):
+        return plot
+    score = scores[heights == piles.index[0]].median()
+    end = ""
+    if low < high:
+        end = {0: ", the lowest", 1: ", the highest"}.get(piles.index[0], "")
+    share = f"{piles.iloc[0]:,} of {len(scores):,} {unit} ({100 * piles.iloc[0] / len(scores):.0f} %)"
+    return plot + listed([f"The high bar is a pile of equal scores: {share} have {score:.3f}{end}."])
 
 
 def _distributions(scores: pd.DataFrame, unit: str) -> Table:

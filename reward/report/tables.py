@@ -13,6 +13,8 @@ import pandas as pd
 from reward.metaeval.bootstrap import Interval
 
 SIGNIFICANT = 0.05
+# The folders of a path, alone or behind "metric="; one folder alone may be the owner of a checkpoint on the Hub.
+_FOLDERS = re.compile(r"(?:^|(?<==))(?:/|[^/\s:=]+/[^/\s=]+/)(?:[^/\s=]+/)*(?=[^/\s=]+/?(?:$| \())")
 # As `percent` writes an estimate with its interval.
 _ESTIMATE = r"^(\S+) \[(\S+), (\S+)\]$"
 # What LaTeX takes for commands, or shows as other signs.
@@ -50,6 +52,19 @@ class Table:
                 row.append(mark(write(text)) if is_best else write(text))
             rows.append(row)
         return rows
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """Names of rows with file names in place of paths, as far as they stay different.
+
+    Example:
+        >>> short_names(["/home/me/runs/best", "clipscore=/data/clip", "/home/me/my.py:f", "vela=owner/name"])
+        ['best', 'clipscore=clip', 'my.py:f', 'vela=owner/name']
+        >>> short_names(["/runs/1/best", "/runs/2/best", "judge=http://host/v1/#model"])
+        ['/runs/1/best', '/runs/2/best', 'judge=http://host/v1/#model']
+    """
+    short = [_FOLDERS.sub("", name) for name in names]
+    return [name if short.count(last) > 1 else last for name, last in zip(names, short, strict=True)]
 
 
 def percent(interval: Interval | None, *, scale: int = 100, digits: int = 1, sign: str = "") -> str:

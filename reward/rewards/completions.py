@@ -9,17 +9,9 @@ from typing import Any, TypeAlias
 
 from reward.data.cells import missing_to_none, to_list
 from reward.data.chats import completion_text, prompt_images
+from reward.data.column_names import COLUMN_NAMES, column_names, names_in_words
 from reward.data.images import load_image
-from reward.data.samples import (
-    COLUMN_NAMES,
-    CaptionSample,
-    column_names,
-    find_column,
-    is_wordless,
-    names_in_words,
-    one_image,
-    read_references,
-)
+from reward.data.samples import CaptionSample, find_column, is_wordless, one_image, read_references
 from reward.data.written_captions import FIRST_CHARACTERS, caption_in
 from reward.errors import DataError, ImageError, InvalidSampleError, did_you_mean
 from reward.metrics.base import MetricSpec
@@ -48,7 +40,7 @@ class RowReader:
     """Reads the rows of a trainer's calls, or those of samples, for one metric.
 
     The image comes from `image_column` if that is named, else from the columns `images` or `image`, else from the
-    messages of the prompt, else from a column of another known name, see `reward.data.samples.COLUMN_NAMES`. A caption
+    messages of the prompt, else from a column of another known name, see `COLUMN_NAMES`. A caption
     metric judges one image, so a row with several has none. References come from `references_column` if that is named,
     else from the column `references` or `refs` if there is one.
 

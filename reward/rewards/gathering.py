@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from reward.aspect_weights import parse_weights
-from reward.data.samples import column_names
+from reward.data.column_names import column_names
 from reward.errors import InvalidSampleError
 from reward.rewards.metric_reward import MetricReward
 from reward.rewards.named_rewards import RemoteReward

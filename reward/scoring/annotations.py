@@ -12,7 +12,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from reward.data.samples import column_names, find_column, one_image, read_references
+from reward.data.column_names import column_names
+from reward.data.samples import find_column, one_image, read_references
 from reward.errors import DataError, InvalidSampleError
 from reward.scoring.sources import BadRow, DerivedSource, Source, path_in
 

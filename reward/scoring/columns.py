@@ -13,17 +13,10 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 from reward.data.cells import is_list, missing_to_none, parse_list, to_list
+from reward.data.column_names import column_names
 from reward.data.drawn_images import BoxedImage
 from reward.data.image_files import file_stamp
-from reward.data.samples import (
-    CaptionSample,
-    column_names,
-    find_column,
-    is_blank,
-    join_names,
-    one_image,
-    read_references,
-)
+from reward.data.samples import CaptionSample, find_column, is_blank, join_names, one_image, read_references
 from reward.errors import DataError, InvalidSampleError
 from reward.metrics.base import MetricSpec
 from reward.scoring.sources import BadRow, Source, image_identity, path_in
@@ -243,7 +236,7 @@ def find_columns(
     strip_thinking: bool = False,
     is_csv: bool = False,
 ) -> ColumnPlan:
-    """Chooses the columns: those named, else those of `reward.data.samples.COLUMN_NAMES`.
+    """Chooses the columns: those named, else those of `reward.data.column_names.COLUMN_NAMES`.
 
     Args:
         columns: the columns there are.

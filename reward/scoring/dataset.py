@@ -71,10 +71,10 @@ def score_dataset(
         weights: {aspect: weight} of the reward; None takes the metric's own weights, which are mostly equal. Of several
             metrics {metric: weight}, divided by their sum, which must be above 0; a negative one is a penalty. Their
             aspects are named as their columns are; a metric of which none is named keeps its own weights.
-        candidate_column, image_column, references_column: None finds `candidate` (else cand or caption), `images` or
-            `image` (else file_name, image_path or img) and `references` (else refs), see
-            `reward.data.samples.COLUMN_NAMES`. References are a list, or one string, which may write the list as JSON,
-            Python or numpy do. A list of one image is that image. Images are read only for a metric that looks at them.
+        candidate_column, image_column, references_column: None finds the names of
+            `reward.data.column_names.COLUMN_NAMES`. References are a list, or one string, which may write the
+            list as JSON, Python or numpy do. A list of one image is that image. Images are read only for a metric that
+            looks at them.
         context_columns: {"question", "task" or "box": column}, see `ColumnPlan.context`.
         image_root: where relative image paths start; None is the folder of the data file or, if the images are there,
             the working folder.

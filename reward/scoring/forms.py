@@ -11,9 +11,9 @@ import re
 from pathlib import Path
 from typing import Any
 
+from reward.data.column_names import COLUMN_NAMES, column_names
 from reward.data.image_files import is_image_name
 from reward.data.json_files import parse_json
-from reward.data.samples import COLUMN_NAMES, column_names
 from reward.errors import DataError
 from reward.scoring.row_sources import HeldRows, JsonLinesSource, TextTable, json_row, loaded, opened, without_mark
 from reward.scoring.sources import Source

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from reward.data.cells import missing_to_none, parse_list
-from reward.data.samples import column_names
+from reward.data.column_names import column_names
 from reward.errors import CapRewardError, DataError, InvalidSampleError, first_line
 from reward.scoring.arrow_sources import ParquetSource
 from reward.scoring.sources import DerivedSource, Shards, Source

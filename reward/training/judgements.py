@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypedDict
 
 from torch.utils.data import Dataset as TorchDataset
 
-from reward.data.samples import CaptionSample, column_names
+from reward.data.column_names import column_names
+from reward.data.samples import CaptionSample
 from reward.errors import DataError, InvalidSampleError
 from reward.metaeval.benchmarks.items import OVERALL
 from reward.metrics.base import MetricSpec, installed_specs

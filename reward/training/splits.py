@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reward.data.samples import column_names, one_image
+from reward.data.column_names import column_names
+from reward.data.samples import one_image
 from reward.errors import DataError
 from reward.metaeval.benchmarks.catalogue import benchmark_spec
 from reward.scoring.readers import files_of_splits

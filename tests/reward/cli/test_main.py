@@ -17,6 +17,7 @@ import reward
 from reward.cli.app import COMMANDS, Command, app
 from reward.cli.main import main
 from reward.cli.terminal import console, plain, print_json
+from reward.data.column_names import names_in_words
 from reward.errors import DataError
 from reward.registry import list_metrics
 from reward.scoring.runs import ScoringInterrupted
@@ -77,6 +78,12 @@ def test_help_shows_at_most_16_options_and_says_where_the_others_are(command, ru
     told = f"{len(every - first)} more options: capreward {command} --help --all"
     assert (told in run(command, "--help")[0]) == (first != every)
     assert first == shown("-h")  # after all of them were shown
+
+
+@pytest.mark.parametrize("role", ["candidate", "candidates", "image", "references", "rating"])
+def test_help_names_the_columns_that_readers_find(role, run):
+    command = {"candidates": "rerank", "rating": "bench"}.get(role, "score")
+    assert f"default: {names_in_words(role)}" in " ".join(run(command, "--help", "--all")[0].split())
 
 
 ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e"

@@ -35,7 +35,7 @@ WRONG_LINES = {  # {line: message}; exit code 2
     "score data.jsonl rated.jsonl -m length": "quote a pattern, so that the shell leaves it as it is: '*.jsonl'",
     "serve --api-key x": "Write CAPREWARD_TOKEN=TOKEN before the command",
     "serve --max-pixel 9": "Nearest: --max-pixels",
-    "report x --ranking x": "No such option: --ranking. There are --output, --overwrite, --quiet, --by,",
+    "report x --ranking x": "No such option: --ranking. There are --overwrite, --quiet, --output, --by,",
     "score data.jsonl -m length --num-workers 2": "Write --devices cpu,cpu",
     "score data.jsonl -m length --devices 2": "devices=2 may be a number of devices or of one: write cuda:2",
     "score data.jsonl -m length --devices cpu,gpu": "device 'gpu' cannot be used: ",

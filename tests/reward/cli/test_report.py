@@ -7,7 +7,9 @@ from functools import partial
 from xml.etree import ElementTree
 
 import numpy as np
+import pandas as pd
 import pytest
+from markupsafe import Markup
 
 from reward.errors import DataError, OutputError
 from reward.metaeval import Interval
@@ -17,6 +19,7 @@ from reward.metaeval.benchmarks import load_benchmark
 from reward.registry import MetricSource
 from reward.report.arena import arena_report
 from reward.report.bench import bench_report
+from reward.report.page import charts, table
 from reward.report.plots import BEST, curve, histogram, intervals
 from reward.report.report import check_report
 from reward.report.scored_data import read_scored
@@ -40,14 +43,15 @@ RISE = [(step, step / 50) for step in range(1, 50)]
     [
         (partial(intervals, INTERVALS, "F1 & more", colours={"low": BEST}), (">-0.050<", "F1 &amp;", "--ours")),
         (partial(intervals, INTERVALS, "wins, %", scale=100), ("&lt;a&gt; &amp; $b$", ">50.0<", "--plain")),
-        (partial(curve, {"reward": RISE}), ("reward", "--ours")),
+        (partial(curve, {"reward": RISE}), ("reward", "--ours", "mean of nine")),
+        (partial(curve, dict.fromkeys("abcde", RISE[:3])), (">d<", ">e<", "--bad", ">step<")),
         (partial(histogram, np.array([]), "a$"), ("a$", "% of the captions")),
     ],
 )
 def test_plots_show_their_rows_in_the_colours_of_the_page(draw, shown):
     plot = str(draw())
     ElementTree.fromstring(plot.replace("<svg ", '<svg xmlns:xlink="http://www.w3.org/1999/xlink" ', 1))
-    assert not re.search("#(1b2330|5c6878|2f5bea|8a94a3|b7791f|14804a)", plot)  # light or dark, the page says
+    assert not re.search("#(1b2330|5c6878|2f5bea|8a94a3|b7791f|14804a|c22f3d)", plot)  # light or dark, the page says
     assert [text for text in shown if text not in plot] == []
 
 
@@ -69,6 +73,33 @@ def test_equal_scores_have_a_histogram_of_shares(scores):
 def test_a_curve_follows_its_points():
     points, means, *_ = spans(curve({"reward": RISE}), r"stroke: var\(--ours\)")
     assert 0.8 < means[1] / points[1] < 1
+
+
+@pytest.mark.parametrize(
+    ("scores", "sentence"),
+    [
+        ([0.0] * 6 + [0.3, 0.5, 0.9], "6 of 9 rows (67 %) have 0.000, the lowest."),
+        ([1.0] * 5 + [0.0, 0.2], "5 of 7 rows (71 %) have 1.000, the highest."),
+        ([0.5] * 4, "4 of 4 rows (100 %) have 0.500."),
+        ([0.1, 0.2, 0.3, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0], None),
+    ],
+)
+def test_a_pile_of_equal_scores_is_explained_and_equal_columns_are_shown_once(tmp_path, scores, sentence):
+    rows = [{"candidate": f"a dog {row}", "a_reward": 1 - row / 20} for row in range(len(scores))]
+    rows = [{**row, "b_length": score, "b_reward": score} for row, score in zip(rows, scores, strict=True)]
+    report = scores_report(read_scored(write_lines(tmp_path / "scores.jsonl", rows)))
+    page = Page(report.write(tmp_path / "page.html"))
+    assert ("pile" in page.shown, page.shown.count(str(sentence))) == (sentence is not None, int(sentence is not None))
+    assert "b_length is not shown: it is the same as b_reward." in page.shown
+    assert len(page.plots) == 2
+
+
+def test_a_page_names_rows_columns_and_plots_by_files():
+    path = "clipscore=/home/me/runs/best"
+    shown = table(pd.DataFrame({"": [path, "/a/clip", "/b/clip"], path: ["1", "2", "3"]})) + charts({path: Markup()})
+    assert shown.count(f' title="{path}">clipscore=best</') == 3
+    assert "<td>/a/clip</td>" in shown
+    assert "runs" not in intervals({path: Interval(0.5, 0.4, 0.6)})
 
 
 def test_the_page_of_scores_shows_everything(tmp_path, run):
