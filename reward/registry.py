@@ -15,7 +15,7 @@ from reward.errors import ConfigError, UnknownMetricError, nearest
 from reward.metrics.base import MetricSpec, Scorer, installed_specs, own_spec
 from reward.metrics.function_places import load_function, names_function
 from reward.metrics.options import check_options, dry_scorer
-from reward.remote import REMOTE
+from reward.remote import POOLED, REMOTE
 
 if TYPE_CHECKING:
     from reward.judges.base import Usage
@@ -122,7 +122,7 @@ class MetricSource:
     @property
     def loads(self) -> MetricSpec:
         """Facts of the scorer that `load` gives: of a metric behind a reward service those of `remote`."""
-        return REMOTE if _is_served(self.spec, self.source) else self.spec
+        return _served_spec(self.spec, self.source)
 
     @cached_property
     def spec(self) -> MetricSpec:
@@ -240,8 +240,9 @@ def load_scorer(
             Or a function of one's own, or its place, as in `"my_metric.py:length"`, see
             `reward.metrics.function.FunctionScorer`.
         source: `"embedded"` (shipped with the package), a checkpoint folder, a Hub id, or the address of a reward
-            service that serves the metric (`"http://..."`), see `reward.RemoteReward`. Of a metric that asks a judge
-            also the address of an OpenAI-compatible server, ending in /v1 and perhaps #MODEL, or a judge.
+            service that serves the metric (`"http://..."`), see `reward.RemoteReward`. Of a metric that asks a judge,
+            of `"crossencoder"` and of `"vlmreward"` also the address of a server of models such as vLLM's, ending in
+            /v1 and perhaps #MODEL; or a judge.
         options: passed to the scorer's `from_pretrained` (revision, device, dtype, and see `reward.metrics.options`).
 
     Raises:
@@ -271,11 +272,13 @@ def load_scorer(
     spec, is_mean = _find(metric.name)
     check_loading(source, metric=metric.name)
     check_revision(source, options.get("revision"))
-    if spec is not REMOTE and _is_served(spec, source):
+    served_spec = _served_spec(spec, source)
+    if served_spec is REMOTE and spec is not REMOTE:
         address, _, served = os.fspath(source).partition("#")
         if served not in ("", spec.name):
             raise ConfigError(f"source {source!r} names the metric {served!r}, but {spec.name!r} was asked for")
-        spec, source = REMOTE, f"{address}#{spec.name}"
+        source = f"{address}#{spec.name}"
+    spec = served_spec
     check_options(spec, options)
     scorer = spec.scorer_class().from_pretrained(source, **options)
     return _over_sentences(scorer) if is_mean else scorer
@@ -309,10 +312,16 @@ def as_source(source: Any) -> Any:
     return source
 
 
-def _is_served(spec: MetricSpec, source: Any) -> bool:
-    """Whether a source is the address of a reward service, and not that of the server of a judge."""
-    asks_a_judge = spec.sources == "judge" and re.search(r"/v1/?(#|,|$)", os.fspath(source)) is not None
-    return is_address(source) and not asks_a_judge
+def _served_spec(spec: MetricSpec, source: Any) -> MetricSpec:
+    """The facts of what is loaded: of an address those of `remote`, unless it is that of a server of models."""
+    if not is_address(source):
+        return spec
+    if re.search(r"/v1/?(#|,|$)", source) is None:
+        return REMOTE
+    name = spec.name.removesuffix("_avg")
+    if name in POOLED:
+        return replace(spec, scorer=POOLED[name])
+    return spec if spec.sources == "judge" else REMOTE
 
 
 def is_address(checkpoint: str | os.PathLike[str]) -> bool:

@@ -1,4 +1,4 @@
-"""`capreward metrics`: lists the metrics, those for photos with their checkpoints, the facts of one, or sizes."""
+"""`capreward metrics`: lists the metrics, those for photos, the facts of one, sizes, or what a checkpoint is."""
 
 from __future__ import annotations
 
@@ -28,6 +28,11 @@ def metrics(
         ),
     ] = None,
     size: Annotated[bool, typer.Option("--size", help="How large networks are, and their work for a caption.")] = False,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="What a checkpoint is and why it will fail, before its weights are fetched."),
+    ] = False,
+    metric: Annotated[list[str] | None, typer.Option("--metric", "-m", help="As NAME.")] = None,
     purpose: Annotated[
         Literal["photos"] | None,
         typer.Option("--for", help="Only the metrics that can score photos, and the checkpoints to score them with."),
@@ -43,6 +48,7 @@ def metrics(
     capreward metrics
     capreward metrics --for photos
     capreward metrics longclipscore
+    capreward metrics vlmreward=Skywork/Skywork-VL-Reward-7B --check
     capreward metrics beitscore=base clipscore=ViT-B-32:openai --size
     ```
 
@@ -51,10 +57,13 @@ def metrics(
     """
     from reward.registry import MetricSource, list_metrics, metric_spec
 
+    names = [*(names or []), *(metric or [])]
     if names and purpose is not None:
         raise typer.BadParameter(f"leave out the metric {names[0]!r} or --for", param_hint="--for")
-    if size:
-        _show_sizes(names or [])
+    if check:
+        _show_checks(names)
+    elif size:
+        _show_sizes(names)
     elif names:
         if len(names) > 1:
             raise typer.BadParameter("several metrics go with --size", param_hint="NAME")
@@ -136,6 +145,36 @@ def _print_facts(title: str, facts: Mapping[str, str], indent: int) -> None:
     for name, value in facts.items():
         if value:
             console.print(f"{' ' * indent}{name:<{width}}{value}")
+
+
+def _show_checks(names: Sequence[str]) -> None:
+    """What checkpoints are; the command fails if one of them will not load."""
+    from reward.cli.checkpoint_check import inspect_checkpoint
+
+    if not names:
+        raise typer.BadParameter("it needs a checkpoint, as in vlmreward=name/model", param_hint="--check")
+    has_problems = False
+    for name in names:
+        with terminal.stdout_kept_clean():
+            checkpoint = inspect_checkpoint(name)
+        memory = f"{checkpoint.weight_bytes / 2**30:.2f} GiB as stored"
+        if checkpoint.weights is not None:
+            memory += f", {checkpoint.weights:,} numbers, mostly {checkpoint.dtype}"
+        label = checkpoint.metric or "unknown"
+        if checkpoint.claimed not in (None, checkpoint.metric):
+            label += f", though its files are those of {checkpoint.claimed}"
+        facts = {
+            "metric": label,
+            "files": f"{len(checkpoint.files)}, {_bytes(sum(checkpoint.files.values()))}",
+            "memory": memory,
+            "licence": checkpoint.licence,
+        }
+        for number, problem in enumerate(checkpoint.problems):
+            facts["will fail" + " " * number] = problem
+        _print_facts(name, facts, indent=2)
+        has_problems = has_problems or bool(checkpoint.problems)
+    if has_problems:
+        raise typer.Exit(1)
 
 
 def _show_sizes(names: Sequence[str]) -> None:

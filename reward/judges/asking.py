@@ -45,9 +45,9 @@ class Twins(Generic[T]):
         return ours.result(), False
 
 
-def ask_in_threads(ask: Callable[[str], None], keys: Iterable[str], most: int, stop: threading.Event) -> None:
+def ask_in_threads(ask: Callable[[T], None], keys: Iterable[T], most: int, stop: threading.Event) -> None:
     """Calls `ask` with each key, in as many threads as there are keys, and `most` at most; `stop` ends it early."""
-    queue: SimpleQueue[str] = SimpleQueue()
+    queue: SimpleQueue[T] = SimpleQueue()
     for key in keys:
         queue.put(key)
 

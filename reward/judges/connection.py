@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_CHATS = "/chat/completions"
 _FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0  # seconds between tries: doubled each time, up to the longest
 _LONGEST_WHILE_ABSENT = 15.0  # seconds between tries while nobody is there, who may come back at any time
 _MOST_PATIENCE = 900.0  # seconds: a server may ask for a longer wait than ours, but not for hours
@@ -134,6 +135,12 @@ class Connection:
         self._judge.count(answered=1)
         return answers
 
+    def post(self, url: str, fields: dict[str, Any], read: Callable[[Any], T], stop: threading.Event) -> T:
+        """What `read` makes of the reply of another endpoint, see `ServerJudge.post`; raises as `ask` does."""
+        result = self._complete(fields, read, stop, url, url)
+        self._judge.count(answered=1)
+        return result
+
     def models(self) -> list[str]:
         """See `ServerJudge.models`."""
         client = self.client.with_options(timeout=min(_LISTING_TIMEOUT, self._judge.timeout))
@@ -175,7 +182,14 @@ class Connection:
             raise NoProbabilities(_NO_PROBABILITIES)
         return answers
 
-    def _complete(self, fields: dict[str, Any], read: Callable[[Any], T], stop: threading.Event, subject: str) -> T:
+    def _complete(
+        self,
+        fields: dict[str, Any],
+        read: Callable[[Any], T],
+        stop: threading.Event,
+        subject: str,
+        url: str = _CHATS,
+    ) -> T:
         """What `read` makes of the server's reply; see `ask`.
 
         A question is tried again as often as `retries` says. Where nobody is there, it is tried until `patience` is
@@ -187,7 +201,7 @@ class Connection:
         for attempt in itertools.count():
             if stop.is_set():
                 raise Stopped
-            result = self._try(fields, read)
+            result = self._try(url, fields, read)
             if not isinstance(result, Exception):
                 return result
             odd_replies += isinstance(result, OddProbabilities)
@@ -203,25 +217,26 @@ class Connection:
                 break
             self._report_wait(subject, wait, seconds, reason)
             stop.wait(wait)
-        fate = "lost; give `cache` a file, so that the next run goes on from here"
-        if judge.cache is not None:
-            fate = "kept; run again to go on"
+        fate = ". Answers so far are lost; give `cache` a file, so that the next run goes on from here"
+        if url != _CHATS:  # other answers are not kept
+            fate = ""
+        elif judge.cache is not None:
+            fate = ". Answers so far are kept; run again to go on"
         message = (
-            f"the server of {judge.name!r} at {self.place} did not answer in {attempt + 1} tries, last: "
-            f"{reason}. Answers so far are {fate}"
+            f"the server of {judge.name!r} at {self.place} did not answer in {attempt + 1} tries, last: {reason}{fate}"
         )
         if isinstance(result, openai.APIConnectionError) and not isinstance(result, openai.APITimeoutError):
             raise JudgeError(message)  # nobody is there
         raise Unanswered(message)
 
-    def _try(self, fields: dict[str, Any], read: Callable[[Any], T]) -> T | Exception:
+    def _try(self, url: str, fields: dict[str, Any], read: Callable[[Any], T]) -> T | Exception:
         """What `read` makes of the reply to one request, or why there is none.
 
         The reason is returned, so that what is raised of it does not hold the client's error with request and key.
         """
         try:
             with self._free:
-                reply = self._post(fields)
+                reply = self._post(url, fields)
             if isinstance(reply, str):
                 reply = reply_of_stream(reply)
             answer = read(reply)
@@ -267,10 +282,13 @@ class Connection:
         if status == 403:
             raise Unanswered(f"the server refuses {key}, or the question ({reason})")
         if status == 404:
-            raise Unanswered(
-                f"no model {self._judge.model!r} at {self.place} ({reason}); check the model's name, and that "
-                "base_url ends as the server wants it, mostly with /v1"
-            )
+            advice = "check the model's name, and that base_url ends as the server wants it, mostly with /v1"
+            path = problem.request.url.path
+            if not path.endswith(_CHATS):
+                advice = (
+                    f"check the model's name, and that the server has {path} (vLLM: of rerankers and reward models)"
+                )
+            raise Unanswered(f"no model {self._judge.model!r} at {self.place} ({reason}); {advice}")
         if 300 <= status < 400:
             target = printable(problem.response.headers.get("location", "another address"), self._key)
             raise JudgeError(f"the server at {self.place} sends us on to {target}; give that address as base_url")
@@ -331,7 +349,7 @@ class Connection:
             self._hears_system = as_system is not None and (in_turn or 0) - as_system < _LEAST_LOST
             return self._hears_system
 
-    def _post(self, request: dict[str, Any]) -> Any:
+    def _post(self, url: str, request: dict[str, Any]) -> Any:
         """One request, in the words that the server takes, which are kept from then on.
 
         Newer servers refuse `max_tokens` for `max_completion_tokens`, and some allow fewer alternatives.
@@ -344,7 +362,7 @@ class Connection:
             if "top_logprobs" in body:
                 body["top_logprobs"] = min(body["top_logprobs"], self._most_alternatives)
             try:
-                return self.client.post("/chat/completions", cast_to=object, body=body)
+                return self.client.post(url, cast_to=object, body=body)
             except openai.BadRequestError as error:
                 message = str(error)
                 if "max_tokens" in body and "max_tokens" in message:

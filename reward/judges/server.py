@@ -9,12 +9,12 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 import numpy as np
 
-from reward.errors import ConfigError, JudgeError
+from reward.errors import ConfigError, ImageError, JudgeError
 from reward.judges.asking import Stopped, Twins, ask_in_threads, start_thread
 from reward.judges.base import (
     PROBABILITIES,
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 _LOST_BY_A_SERVER = 3  # questions in a row that are not answered by one that is down
 _MOST_ALTERNATIVES = 20  # what the API allows
+R = TypeVar("R")
+T = TypeVar("T")
 
 
 class ServerJudge:
@@ -249,6 +251,34 @@ class ServerJudge:
         start_thread(work)
         return future
 
+    def post(
+        self, url: str, requests: Sequence[R], write: Callable[[R], dict[str, Any]], read: Callable[[Any, R], T]
+    ) -> tuple[list[T | None], dict[int, Refused | Unanswered]]:
+        """Sends requests to another endpoint than that of chats, with the same patience; no cache keeps the replies.
+
+        Args:
+            url: the endpoint, as a whole address or below `base_url`, as in `"/rerank"`.
+            requests: whatever these two take.
+            write: gives the fields of a request, without the model. Called in threads.
+            read: gives what a reply to a request says.
+
+        Returns:
+            (what the replies say, in order, None where there is a failure; {index of a request: why there is none}).
+
+        Raises:
+            JudgeError: wrong key or model, no such endpoint, or the server is down.
+        """
+        connection = self._open()
+
+        def ask(request: R, stop: threading.Event) -> T:
+            try:
+                fields = write(request)
+            except ImageError as error:
+                raise Refused(str(error)) from None
+            return connection.post(url, fields, lambda reply: read(reply, request), stop)
+
+        return self._ask_each(requests, ask)
+
     def models(self) -> list[str]:
         """The models that the server lists, none if it keeps no list. Costs nothing.
 
@@ -333,23 +363,47 @@ class ServerJudge:
                 fields["seed"] = question.seed
             requests[key] = ChatRequest(question, hashes[row], fields, top or None, check)
             rows_of.setdefault(key, []).append(row)
+        keys = list(requests)
+
+        def ask(key: str, stop: threading.Event) -> Answer:
+            answer, is_twin = self._twins.once(key, partial(self._ask, key, requests[key], stop))
+            self.count(cached=len(rows_of[key]) - 1 + is_twin)
+            return answer
+
         answers: list[Answer | None] = [None] * len(questions)
+        replies, problems = self._ask_each(keys, ask)
+        for index, key in enumerate(keys):
+            for row in rows_of[key]:
+                answers[row] = replies[index]
+                if index in problems:
+                    failures[row] = str(problems[index])
+        return answers, failures
+
+    def _ask_each(
+        self, requests: Sequence[R], ask: Callable[[R, threading.Event], T]
+    ) -> tuple[list[T | None], dict[int, Refused | Unanswered]]:
+        """What `ask` gives for each request, in threads; None where the failures have the reason.
+
+        Raises:
+            JudgeError: the server is down, or refuses us.
+        """
+        results: list[T | None] = [None] * len(requests)
+        failures: dict[int, Refused | Unanswered] = {}
         problems: list[Exception] = []  # of the server
         unanswered: list[Exception] = []
         stop = threading.Event()
 
-        # Threads write into the same lists and dicts, but each only what belongs to the rows of its question.
-        def ask(key: str) -> None:
-            rows = rows_of[key]
+        # Threads write into the same list and dict, but each only what belongs to its request.
+        def ask_one(index: int) -> None:
             try:
-                answer, is_twin = self._twins.once(key, partial(self._ask, key, requests[key], stop))
+                results[index] = ask(requests[index], stop)
             except Stopped:
                 return
             except Refused as error:
                 self._lost_in_a_row = 0
-                failures.update(dict.fromkeys(rows, str(error)))
+                failures[index] = error
             except Unanswered as error:
-                failures.update(dict.fromkeys(rows, str(error)))
+                failures[index] = error
                 unanswered.append(error)
                 with self._lock:
                     self._lost_in_a_row += 1
@@ -362,17 +416,14 @@ class ServerJudge:
                 stop.set()
             else:
                 self._lost_in_a_row = 0
-                self.count(cached=len(rows) - 1 + is_twin)
-                for row in rows:
-                    answers[row] = answer
 
-        ask_in_threads(ask, requests, self.concurrency, stop)
+        ask_in_threads(ask_one, range(len(requests)), self.concurrency, stop)
         # Where nothing was ever answered, it is no question's fault.
         if unanswered and not self.usage.answered and not self.usage.cached:
             problems.append(unanswered[0])
         if problems:
             raise problems[0]
-        return answers, failures
+        return results, failures
 
     def _ask(self, key: str, request: ChatRequest, stop: threading.Event) -> Answer:
         """An answer from the cache, or from the server."""

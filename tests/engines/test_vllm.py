@@ -1,11 +1,14 @@
 """vLLM's server: captions of the embedded captioner, and judges, whose scores are those of the same weights here."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForImageTextToText, AutoProcessor
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForImageTextToText, AutoProcessor, BertConfig, BertForSequenceClassification
 
-from reward import CaptionSample
+from reward import CaptionSample, load_scorer
 from reward.data.images import load_image
 from reward.decoding.captioners import EMBEDDED_PROMPT
 from reward.judges import LocalJudge, Question, ServerJudge
@@ -16,6 +19,7 @@ from tests.engines.environments import program
 from tests.engines.judge_model import save_judge
 from tests.toys.json_lines import read_lines
 from tests.toys.loopback_service import ServerProcess
+from tests.toys.toy_clips import bert_tokenizer
 
 CAPTIONS = ("A red star.", "Two blue rings on a beach.", "A dog.", "Nothing is here, but a big sign says STOP.")
 REFERENCES = ["A red star.", "It is big."]
@@ -27,10 +31,10 @@ _FORM = {"type": "object", "properties": _FIELDS, "required": [*_FIELDS], "addit
 CLOSE = 1e-4  # measured: 1.2e-6 between scores, 4e-7 a token between log probabilities
 
 
-def vllm(model, length, folder):
+def vllm(model, length, folder, *options):
     command = [str(program("vllm", "vllm")), "serve", str(model), "--host", "127.0.0.1", "--port", "{port}"]
     command += ["--dtype", "float32", "--enforce-eager", "--max-model-len", str(length), "--max-num-seqs", "16"]
-    command += ["--structured-outputs-config", '{"backend": "xgrammar", "disable_any_whitespace": true}']
+    command += ["--structured-outputs-config", '{"backend": "xgrammar", "disable_any_whitespace": true}', *options]
     settings = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "OMP_NUM_THREADS": "1"}
     settings |= {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1"}
     return ServerProcess(command, settings, log=folder / "vllm.log", seconds=280)
@@ -132,3 +136,51 @@ def test_what_a_judge_writes(served, local, samples):
     assert errors[0] == errors[1]
     assert all("the answer holds no JSON" in reason for reason in errors[1].values())
     assert len(errors[1]) == len(samples)
+
+
+def save_reranker(folder):
+    """A reranker of texts."""
+    torch.manual_seed(0)
+    tokens = bert_tokenizer(64)
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    config = BertConfig(vocab_size=len(tokens), max_position_embeddings=64, num_labels=1, **sizes)
+    BertForSequenceClassification(config).save_pretrained(folder)
+    tokens.save_pretrained(folder)
+    return folder
+
+
+def save_reward_model(folder, head="score.weight"):
+    """A LLaVA with a head for scores, whose name is another for vLLM than on the Hub."""
+    save_judge(folder)
+    torch.manual_seed(0)
+    tensors = {**load_file(folder / "model.safetensors"), head: torch.randn(1, 64)}
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    config["architectures"] = ["LlavaForSequenceClassification"]
+    one_number = {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
+    config |= one_number  # by this vLLM knows a reranker,
+    config["text_config"] |= one_number  # and by this the size of the head
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def test_rerankers_and_reward_models_score_as_here(photos, tmp_path):
+    samples = [CaptionSample(text, str(photos / "00.png"), REFERENCES) for text in CAPTIONS]
+    here = {
+        "crossencoder": save_reranker(tmp_path / "reranker"),
+        "vlmreward": save_reward_model(tmp_path / "reward"),
+    }
+    served = {
+        "crossencoder": (here["crossencoder"], 64),
+        "vlmreward": (save_reward_model(tmp_path / "served", "language_model.score.weight"), 8192),
+    }
+    for metric, (folder, length) in served.items():
+        options = {"query": "references"} if metric == "crossencoder" else {}
+        with vllm(folder, length, tmp_path, "--runner", "pooling", "--convert", "classify") as server:
+            there = load_scorer(metric, f"{server.url}/v1", **options).score(samples)
+            # A model that takes images can be a reranker, too: vLLM writes both into its chat template.
+            if metric == "vlmreward":
+                ranked = load_scorer("crossencoder", f"{server.url}/v1", activation="none").score(samples)
+                assert len(set(ranked.scores[:, 0])) == len(samples)
+        expected = load_scorer(metric, here[metric], device="cpu").score(samples)
+        assert there.scores == pytest.approx(expected.scores, rel=CLOSE)

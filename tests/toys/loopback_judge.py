@@ -35,7 +35,7 @@ def _parts(content):
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
-def _with_image(part):
+def with_image(part):
     if part["type"] != "image_url":
         return part
     encoded = part["image_url"]["url"].split(",", 1)[1]
@@ -53,6 +53,7 @@ class LoopbackJudge:
 
     Attributes:
         models: names that it lists and answers to.
+        path: of what it answers.
         faults: consumed from the left, one a request; None means no fault.
         served: {request: times it was answered in full}.
     """
@@ -61,6 +62,7 @@ class LoopbackJudge:
         self.model, self.processor, self.key = model, processor, key
         self.endpoint = ""
         self.models = ("tiny",)
+        self.path = "/v1/chat/completions"
         self.loading = 0  # times that it says that it is not ready, when asked for its models
         self.faults = deque()
         self.served = Counter()
@@ -97,7 +99,7 @@ class LoopbackJudge:
     def complete(self, body):
         """The chat completion for a request."""
         messages = [
-            {"role": message["role"], "content": [_with_image(part) for part in _parts(message["content"])]}
+            {"role": message["role"], "content": [with_image(part) for part in _parts(message["content"])]}
             for message in body["messages"]
         ]
         inputs = self.processor.apply_chat_template(
@@ -192,7 +194,8 @@ class LoopbackJudge:
                 if not fault:
                     with self._lock:
                         self.served[json.dumps(body, sort_keys=True)] += 1
-                        self.choices[json.dumps(body["messages"][-1])] += len(json.loads(data)["choices"])
+                        if "choices" in json.loads(data):
+                            self.choices[json.dumps(body["messages"][-1])] += len(json.loads(data)["choices"])
                 part = data[: len(data) // 2] if fault else data
                 send(handler, part, announced=len(data) if kind == "cut" else None)
             handler.close_connection |= kind in ("drop", "hang", "cut")
@@ -201,19 +204,19 @@ class LoopbackJudge:
         """Status, message and code; some servers repeat the key that they were sent."""
         if self.key is not None and sent != f"Bearer {self.key}":
             return 401, f"wrong key: {sent}", "invalid_api_key"
-        if not path.endswith("/v1/chat/completions") or body["model"] not in self.models:
+        if not path.endswith(self.path) or body["model"] not in self.models:
             return 404, f"no such model: {body['model']}", None
         if self.newer and "max_tokens" in body:
             return 400, "Unsupported parameter: use 'max_completion_tokens', not 'max_tokens'", "unsupported_parameter"
-        if self.refuse and self.refuse in json.dumps(body["messages"]):
+        if self.refuse and self.refuse in json.dumps(body.get("messages", body)):
             return 400, f"refused; you sent {sent}", None
         return None
 
 
 @contextmanager
-def loopback_judge(model, processor, *, key=None):
+def loopback_judge(model, processor, *, key=None, kind=LoopbackJudge):
     """Serves a model at `judge.endpoint` until the block ends."""
-    judge = LoopbackJudge(model, processor, key=key)
+    judge = kind(model, processor, key=key)
     with serving(judge.reply) as address:
         judge.endpoint = f"{address}/v1"
         yield judge

@@ -91,7 +91,7 @@ def test_processes_that_are_killed_under_load_cost_no_answer(service, scorer):
 
 def test_a_restart_under_load_finishes_what_is_under_way_and_costs_no_answer():
     samples, found, replies = samples_of(6), [], []
-    with loopback_service(*SERVE, "--batch-wait", "600") as service:  # every request takes that long
+    with loopback_service(*SERVE, "--batch-wait", "1500") as service:  # every request takes that long
 
         def score():
             scorer = RemoteScorer(service.url, patience=120.0)
@@ -105,7 +105,8 @@ def test_a_restart_under_load_finishes_what_is_under_way_and_costs_no_answer():
         threads = [threading.Thread(target=score), *(threading.Thread(target=send) for _ in range(3))]
         for thread in threads:
             thread.start()
-        time.sleep(0.4)  # the requests wait in a batch
+        # They wait in a batch: three, the scorer's, and the one that asks for this number.
+        until(lambda: "requests_under_way 5.0" in http_library().get(f"{service.url}/metrics").text)
         assert service.stop() == 0
         service.start()
         service.wait()
