@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         beitscore_reward,
         vela_reward,
     )
+    from reward.rewards.retrieval_reward import RetrievalReward
     from reward.rewards.text_rewards import LengthReward, RepetitionReward
     from reward.rewards.tournament_reward import TournamentReward
 
@@ -43,6 +44,7 @@ _HOMES = {
     "MetricReward": "reward.rewards.metric_reward",
     "RemoteReward": "reward.rewards.named_rewards",
     "RepetitionReward": "reward.rewards.text_rewards",
+    "RetrievalReward": "reward.rewards.retrieval_reward",
     "ScoreTable": "reward.data.score_table",
     "TournamentReward": "reward.rewards.tournament_reward",
     "VelaReward": "reward.rewards.named_rewards",
@@ -64,6 +66,7 @@ __all__ = [
     "MetricReward",
     "RemoteReward",
     "RepetitionReward",
+    "RetrievalReward",
     "ScoreTable",
     "TournamentReward",
     "VelaReward",

@@ -31,6 +31,23 @@ def require(module: str, *, extra: str, purpose: str = "this") -> ModuleType:
         ) from error
 
 
+def require_major(module: str, major: int, *, extra: str, purpose: str) -> ModuleType:
+    """Imports a module as `require` does, and raises the same error if its version is older than the first of `major`.
+
+    Example:
+        >>> require_major("numpy", 1, extra="report", purpose="a report").__name__
+        'numpy'
+    """
+    library = require(module, extra=extra, purpose=purpose)
+    if int(library.__version__.partition(".")[0]) < major:
+        package = module.replace("_", "-")
+        raise MissingExtraError(
+            f"{purpose} needs {package} {major} or newer, and {library.__version__} is installed: "
+            f'pip install "capreward[{extra}]"'
+        )
+    return library
+
+
 def installed_versions(packages: Sequence[str]) -> dict[str, str]:
     """Versions of Python and of those of the packages that are installed.
 

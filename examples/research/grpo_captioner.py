@@ -15,17 +15,20 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from integrations.demo.captioner import MAX_NEW_TOKENS, write_captions
 from integrations.demo.grpo import Written, make_trainer
 from integrations.demo.quality import MEASURES, compare_systems, mean_quality, write_tables
 from integrations.demo.run import SEED
 from integrations.trl import ResumeWeights, RewardMonitor, last_checkpoint, load_policy
-from reward import BeitScoreReward, CombinedReward, VelaReward
+from reward import BeitScoreReward, CombinedReward, LengthReward, RetrievalReward, VelaReward
 from reward.report import markdown_table
 from reward.scenes import make_dataset
 
@@ -36,6 +39,9 @@ METRICS = {
     "vela": "VELA",
     "beitscore": "BEiTScore",
     "both": "0.7 VELA + 0.3 BEiTScore",
+    "vela_retrieval": "0.7 VELA + 0.3 RetrievalReward",
+    "length": "LengthReward(high=10)",
+    "length_retrieval": "0.7 LengthReward(high=10) + 0.3 RetrievalReward",
 }
 DECODING = ("greedy", "sampled")
 
@@ -82,15 +88,20 @@ def main(argv: Sequence[str] | None = None) -> None:
             written |= {f"{name}, seed {seed}": captions for name, captions in of_seed.items()}
 
     quality = {name: mean_quality(captions, list(rows["scene"])) for name, captions in written.items()}
+    for name, captions in written.items():
+        # Captions of different trainings may be equal, and have lost nothing by it.
+        trainings = [of_seed[name] for of_seed in of_seeds] if name in of_seeds[0] else [captions]
+        quality[name]["distinct"] = np.mean([_distinct(training) for training in trainings], axis=0)
     pairs = [(f"{trained}, {way}", f"base, {way}") for way in DECODING]
     means, differences = compare_systems(quality, pairs)
+    measures = (*MEASURES, "distinct")
     stops = [f"{run} went on at step {step}" for run, step in resumed.items() if step]
     tables = [
         f"Oracle's verdict on captions of {len(rows)} scenes not trained on (seed {options.scene_seed}), mean of "
         f"{len(seeds)} training seed{'s' * (len(seeds) > 1)}; intervals are over scenes. "
         + (f"Stopped: {'; '.join(stops)}." if stops else "No training was stopped."),
-        markdown_table(means, MEASURES, title="captions"),
-        markdown_table(differences, MEASURES, title="paired difference", signed=True),
+        markdown_table(means, measures, title="captions"),
+        markdown_table(differences, measures, title="paired difference", signed=True),
     ]
     asked = {name: str(value) for name, value in vars(options).items()}
     figures = {"options": asked, "resumed": resumed, "means": means, "differences": differences}
@@ -99,14 +110,20 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def make_reward(options: argparse.Namespace) -> Any:
     """The reward function asked for."""
-    made: dict[str, Any] = {}
-    if options.reward != "beitscore":
-        made["vela"] = VelaReward(options.vela, name="vela", device="cpu")
-    if options.reward in ("beitscore", "both"):
-        made["beitscore"] = BeitScoreReward(options.beitscore, name="beitscore", device="cpu")
-    if options.reward == "both":
-        return CombinedReward([made["vela"], made["beitscore"]], weights=[0.7, 0.3], name="both")
-    return made[options.reward]
+    name, device = options.reward, "cpu"
+    if name == "beitscore":
+        return BeitScoreReward(options.beitscore, name=name, device=device)
+    first: Any
+    if name.startswith("length"):
+        first = LengthReward(high=10, margin=50)
+    else:
+        first = VelaReward(options.vela, name="vela", device=device)
+    if name in ("vela", "length"):
+        return first
+    second: Any = RetrievalReward(device=device)
+    if name == "both":
+        second = BeitScoreReward(options.beitscore, name="beitscore", device=device)
+    return CombinedReward([first, second], weights=[0.7, 0.3], name=name)
 
 
 def check_options(options: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
@@ -182,6 +199,12 @@ def trained_captioner(run: str, folder: Path, seed: int, options: argparse.Names
     processor.save_pretrained(unfinished)
     unfinished.replace(folder / "model")  # a folder of this name is whole
     return model, processor
+
+
+def _distinct(captions: Sequence[Sequence[str]]) -> np.ndarray:
+    """Numbers (N,) of which the mean is the number of different captions of N scenes, divided by that of captions."""
+    counts = Counter(chain(*captions))
+    return np.array([np.mean([1 / counts[caption] for caption in group]) for group in captions])
 
 
 def _piece(folder: Path, run: str) -> Path:

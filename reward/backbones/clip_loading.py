@@ -12,7 +12,7 @@ import torch
 
 from reward.backbones.clip import ClipTokenizer, ClipTowers, OpenClipTowers
 from reward.backbones.clip_config import build_clip, load_open_clip
-from reward.backbones.clip_original import LONG_CLIP_FILES, load_original
+from reward.backbones.clip_original import load_original
 from reward.backbones.clip_transformers import TRANSFORMERS_WEIGHTS, load_transformers_clip
 from reward.backbones.fit import float32_by_default
 from reward.backbones.language import PlainTextEncoder
@@ -32,6 +32,7 @@ from reward.errors import CheckpointError, ConfigError
 
 _ACTIVATIONS = ("quick_gelu", "gelu")
 _OPENAIS_NAME = re.compile(r"ViT-[BL]/\d\d")
+_LONG_CLIP_FILE = "longclip*.pt"  # as the authors of Long-CLIP name theirs
 _EMBEDDED_PREFIX = "image.towers.clip."  # of the weights of the CLIP in the embedded VELA
 
 
@@ -68,7 +69,7 @@ def load_clip(
               `open_clip.list_pretrained()`;
             - a folder with `open_clip_config.json` and `open_clip_model.safetensors`, plain or as `"local-dir:path"`;
             - a CLIP or Long-CLIP checkpoint in its original key layout: a `.pt` or `.safetensors` file, or a folder
-              that holds one; `"BeichenZhang/LongCLIP-L"` is fetched from the Hub. A file of PAC-S must have the name
+              that holds one; or a repository of the Hub with one file longclip*.pt. A file of PAC-S must have the name
               that its authors gave it, because only the name of openClip_ViT-L-14.pth says that it is LAION's CLIP.
         device, dtype: of the weights; by default the CPU and float32.
         activation: of a checkpoint in the original layout, `"quick_gelu"` or `"gelu"`. Its weights do not say; needed
@@ -107,9 +108,6 @@ def _checkpoint_and_reader(name: str) -> tuple[str, Callable[[str], ClipTowers]]
     path = name.removeprefix("local-dir:")
     if os.path.isfile(path):
         return path, load_original
-    if name in LONG_CLIP_FILES and not os.path.exists(name):
-        file = LONG_CLIP_FILES[name]
-        return str(hub_folder(name, "CLIP", files=(file,)) / file), load_original
     if _OPENAIS_NAME.fullmatch(name):
         raise CheckpointError(f"{name!r} is OpenAI's own name of a CLIP: write {name.replace('/', '-')}:openai")
     if ":" in path:  # "hf-hub:org/name", or an architecture of open_clip and a tag
@@ -122,6 +120,9 @@ def _checkpoint_and_reader(name: str) -> tuple[str, Callable[[str], ClipTowers]]
     is_of_transformers = not files or any(any(folder.glob(pattern)) for pattern in TRANSFORMERS_WEIGHTS)
     if (folder / CONFIG_FILE).is_file() and is_of_transformers:
         return path, load_transformers_clip
+    if not files and not os.path.exists(path):  # a repository, of which only configurations are fetched so far
+        folder = hub_folder(name, "CLIP", files=(_LONG_CLIP_FILE,))
+        files = sorted(folder.glob(_LONG_CLIP_FILE))
     if len(files) != 1:
         names = ", ".join(file.name for file in files) or "none"
         raise CheckpointError(

@@ -14,7 +14,6 @@ from reward.backbones.fit import foreign_errors
 from reward.checkpoints.weight_files import load_strict, load_tensors, refuse_integers
 from reward.errors import CheckpointError
 
-LONG_CLIP_FILES = {"BeichenZhang/LongCLIP-L": "longclip-L.pt", "BeichenZhang/LongCLIP-B": "longclip-B.pt"}
 _CLIPS_POSITIONS = 20  # Long-CLIP has the first 20 text positions of CLIP, and learns a second table for the others
 _NOT_WEIGHTS = ("input_resolution", "context_length", "vocab_size")  # sizes that OpenAI's files hold among the weights
 _KEYS_OF_A_CLIP = (

@@ -147,7 +147,7 @@ class MetricReward:
             raise ValueError(f'on_error must be "none", "lowest" or "raise", got {on_error!r}')
         check_batch_size(batch_size)
         self._loaded_scorer, self.spec, self.source, loading = read_metric(metric, source, revision, options)
-        self._loading = {**loading, "dtype": dtype}
+        self._metric_name, self._loading = self.spec.name, {**loading, "dtype": dtype}
         self.weights = self.spec.weigh(weights)
         self._weights_by_name = weights
         self.image_column, self.references_column = image_column, references_column
@@ -346,10 +346,10 @@ class MetricReward:
             if scorer is None:
                 scorer = self._loaded_scorer
                 if scorer is None:
-                    load = partial(load_scorer, self.spec.name, self.source, **self._loading)
+                    load = partial(load_scorer, self._metric_name, self.source, **self._loading)
                     scorer = load_beside_a_trainer(load, self._device)
                 wait_for_judges(scorer)
-                shared.scorer = scorer
+                scorer = shared.scorer = self._rating(scorer)
             # A checkpoint may have fewer aspects than its metric, or need no image: only now this is known, and of a
             # service only once it was asked.
             spec = scorer.spec
@@ -365,6 +365,10 @@ class MetricReward:
                     strip_thinking=self.strip_thinking,
                 )
             return scorer, shared.reader
+
+    def _rating(self, loaded: Any) -> Any:
+        """What rates the rows: the scorer that was loaded, or one that a derived class makes of it."""
+        return loaded
 
     def _turn(self, scorer: Scorer) -> AbstractContextManager[Any]:
         """One forward pass at a time; a service takes many calls together, and joins them."""

@@ -1,6 +1,7 @@
 """Every example script and the notebook, with tiny sizes and models of random weights."""
 
 import contextlib
+import csv
 import io
 import json
 import logging
@@ -12,7 +13,7 @@ import pytest
 from PIL import Image
 
 from examples import best_of_n, dpo_captioner, judge_captions, photos_grpo, rerank_candidates, score_captions, untrained
-from examples.research import draw_pictures, further_attacks, grpo_captioner, long_caption_pairs
+from examples.research import claims_frontier, draw_pictures, further_attacks, grpo_captioner, long_caption_pairs
 from reward.judges import ScriptedJudge
 from reward.metaeval import load_benchmark
 from tests.toys.json_lines import read_lines, write_lines
@@ -79,6 +80,23 @@ def test_further_attacks(scene_vela_folder, tmp_path, capsys):
     shares = {name: finding.wins.value for name, finding in result.metrics["length"].findings.items()}
     assert (shares["colours exchanged"], shares["mirrored"], shares["said again"], shares["absences"]) == (0, 0, 1, 1)
     assert set(json.loads(figures.read_text())["metrics"]) == {"length", vela}
+
+
+def test_claims_agree_with_the_oracle_and_train_by_two_weights(tmp_path, monkeypatch):
+    monkeypatch.setattr(claims_frontier, "WEIGHTS", {"coverage alone": (0.0, 1.0)})
+    sizes = ["--captions", "12", "--steps", "1", "--scenes", "2", "--max-new-tokens", "8", "--output", str(tmp_path)]
+    claims_frontier.main(sizes)
+    first, *lines = (tmp_path / "agreement.csv").read_text().splitlines()
+    assert first.endswith(f"python -m examples.research.claims_frontier {' '.join(sizes)}")
+    exact = [row for row in csv.DictReader(lines) if "judge" in row["claims; facts"] and row["errs"] == "0.000"]
+    assert [row["aspect"] for row in exact] == ["precision", "coverage"]
+    for row in exact:  # a probability of .95 in place of 1 is all that differs
+        assert float(row["difference"]) < 0.05
+        assert float(row["tau_b"]) > 0.9
+    lines = (tmp_path / "frontier.csv").read_text().splitlines()[1:]
+    systems = [(row["reward"], row["decoding"]) for row in csv.DictReader(lines)]
+    names = ["untrained", "coverage alone"]
+    assert systems == [(name, decoding) for name in names for decoding in ("greedy", "sampled")]
 
 
 def test_best_of_n_by_each_metric_among_the_same_candidates(models, tmp_path):

@@ -40,11 +40,13 @@ def test_long_clip_matches_the_original_implementation():
     assert not towers.training
 
 
-def test_a_pt_file_a_folder_and_a_hub_name(tmp_path, hub):
-    file = tmp_path / "longclip-L.pt"
+@pytest.mark.parametrize("size", ["L", "B-32", "L@336px"])
+def test_a_pt_file_a_folder_and_a_hub_name(size, tmp_path, hub):
+    file = tmp_path / f"longclip-{size}.pt"
     torch.save(load_file(WEIGHTS), file)
-    hub.add_repo("BeichenZhang/LongCLIP-L", {file.name: file})
-    for source in (file, str(tmp_path), "BeichenZhang/LongCLIP-L"):
+    repository = f"BeichenZhang/LongCLIP-{size.replace('@', '-')}"
+    hub.add_repo(repository, {file.name: file, "README.md": b"# Long-CLIP"})
+    for source in (file, str(tmp_path), repository):
         assert distance(load_clip(source)) < 1e-5
 
 

@@ -86,7 +86,7 @@ SIGLIP = MetricSpec(
             download=4_544_000_000,
             weights=1_136_008_498,
             gflops=137.0,
-            note="reads many languages",
+            note="the first to try for short captions; reads many languages",
         ),
         CheckpointFacts(
             "google/siglip-so400m-patch14-384", "apache-2.0", download=3_512_000_000, weights=877_960_498, gflops=137.0

@@ -120,8 +120,7 @@ class ClipScorer(BorrowedScorer):
     def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
         """Scores (K, 1)."""
         texts = dict.fromkeys(text for group in groups for text in (*group.rows, *group.references))
-        # Texts of like length go together, so that little of a batch is padding.
-        features, cut = self._encode_texts(sorted(texts, key=len), batch_size or _TEXTS_PER_PASS)
+        features, cut = self.encode_texts(list(texts), batch_size)
         scores, truncated = [], []
         for group in groups:
             candidates = np.stack([features[candidate] for candidate in group.rows])
@@ -140,10 +139,13 @@ class ClipScorer(BorrowedScorer):
         scores: np.ndarray = self.weight * np.maximum(image, 0)
         return scores
 
-    def _encode_texts(self, texts: list[str], step: int) -> tuple[dict[str, np.ndarray], set[str]]:
-        """{text: features of length 1 (d,)}, and the texts that were cut."""
+    def encode_texts(self, texts: list[str], batch_size: int | None) -> tuple[dict[str, np.ndarray], set[str]]:
+        """{text: features of length 1 (d,)} of texts with the prefix before them, and the texts that were cut."""
         features: dict[str, np.ndarray] = {}
         cut: set[str] = set()
+        step = batch_size or _TEXTS_PER_PASS
+        # Texts of like length go together, so that little of a batch is padding.
+        texts = sorted(texts, key=len)
         for start in range(0, len(texts), step):
             batch = texts[start : start + step]
             ids, is_long = self.model.tokenize([self.prefix + text for text in batch])

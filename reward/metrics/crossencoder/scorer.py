@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reward.errors import ConfigError, MissingExtraError, first_line
+from reward.errors import ConfigError, first_line
 from reward.judges.prompts import PlainTexts
 from reward.metrics.crossencoder import SPEC
 from reward.metrics.saving import BorrowedScorer, check_longest
 from reward.metrics.scorer import CandidateScores, Group
-from reward.optional import require
+from reward.optional import require_major
 
 if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder
@@ -68,12 +68,7 @@ class CrossEncoderScorer(BorrowedScorer):
     def _load(
         cls, folder: Path, *, name: str, device: Any, dtype: Any, activation: str | None = None, **settings: Any
     ) -> CrossEncoderScorer:
-        library = require("sentence_transformers", extra="rerankers", purpose="metric 'crossencoder'")
-        if int(library.__version__.partition(".")[0]) < 6:  # which runs the module classes of a folder unasked
-            raise MissingExtraError(
-                "metric 'crossencoder' needs sentence-transformers 6 or newer, and "
-                f'{library.__version__} is installed: pip install "capreward[rerankers]"'
-            )
+        require_major("sentence_transformers", 6, extra="rerankers", purpose="metric 'crossencoder'")
         from reward.metrics.crossencoder.loading import ACTIVATIONS, load_cross_encoder
 
         if activation is not None and activation not in ACTIVATIONS:

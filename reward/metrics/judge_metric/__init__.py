@@ -1,4 +1,4 @@
-"""Metrics that ask any judge in words: judge, rubric, questions, and the baselines CLAIR and VQAScore.
+"""Metrics that ask any judge in words: judge, rubric, questions, claims, and the baselines CLAIR and VQAScore.
 
 Each is a row below and a YAML file of its name beside this one, which says what is asked and how the answer is read.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from reward.metrics.base import QWEN_VL_3B, QWEN_VL_7B, MetricSpec
 
-__all__ = ["CLAIR", "JUDGE", "QUESTIONS", "RUBRIC", "SPECS", "VQASCORE"]
+__all__ = ["CLAIMS", "CLAIR", "JUDGE", "QUESTIONS", "RUBRIC", "SPECS", "VQASCORE"]
 
 _PLACE = "reward.metrics.judge_metric.scorer"
 _BLIND = "what its judge misses"
@@ -59,6 +59,25 @@ QUESTIONS = MetricSpec(
     },
     paper="CapRL: Stimulating Dense Image Caption Capabilities via Reinforcement Learning (2025)",
 )
+CLAIMS = MetricSpec(
+    name="claims",
+    scorer="reward.metrics.judge_metric.claims:ClaimsScorer",
+    sources="judge",
+    aspects=("precision", "coverage"),
+    aliases={"prec": "precision", "cov": "coverage"},
+    needs_references=True,
+    texts=("wrong_claims", "missing_facts"),
+    suits="short, long",
+    blind_to=f"{_BLIND}; grammar; sentences that are true of any image, or said twice in other words",
+    checkpoints=(QWEN_VL_7B, QWEN_VL_3B),
+    citation={
+        "author": "Jing, Liqiang and Li, Ruosen and Chen, Yunmo and Du, Xinya",
+        "title": "{FaithScore}: Fine-grained Evaluations of Hallucinations in Large Vision-Language Models",
+        "booktitle": "Findings of EMNLP",
+        "year": "2024",
+    },
+    paper="FaithScore: Fine-grained Evaluations of Hallucinations in Large Vision-Language Models (2024)",
+)
 CLAIR = MetricSpec(
     name="clair",
     scorer=f"{_PLACE}:ClairScorer",
@@ -94,4 +113,4 @@ VQASCORE = MetricSpec(
     },
     paper="Evaluating Text-to-Visual Generation with Image-to-Text Generation (2024)",
 )
-SPECS = (JUDGE, RUBRIC, QUESTIONS, CLAIR, VQASCORE)
+SPECS = (JUDGE, RUBRIC, QUESTIONS, CLAIMS, CLAIR, VQASCORE)

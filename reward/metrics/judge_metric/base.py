@@ -8,7 +8,7 @@ import json
 import logging
 import os
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -62,11 +62,13 @@ class Rating(NamedTuple):
         turns: the questions that were asked about the caption, each with the judge's answer. Where an explanation is
             wanted, it is asked for as the next turn of this conversation.
         explanation: the judge's reason, if it was given before the scores.
+        texts: {name: text} of the metric's own `MetricSpec.texts`.
     """
 
     scores: Sequence[float]
     turns: Sequence[tuple[Question, str]] = ()
     explanation: str | None = None
+    texts: Mapping[str, str] = {}
 
 
 class JudgedScorer(CaptionScorer):
@@ -125,7 +127,7 @@ class JudgedScorer(CaptionScorer):
         self.explain: bool | str = explain
         if explain:
             check_text(self.prompt.explain, "explain")
-            self.spec = replace(self.spec, texts=(EXPLANATION,))
+            self.spec = replace(self.spec, texts=(*self.spec.texts, EXPLANATION))
         self._origin: dict[str, Any] | None = None  # what from_pretrained loaded the judge from
 
     @classmethod
@@ -261,10 +263,14 @@ class JudgedScorer(CaptionScorer):
                 ratings[index] = rating
                 scores.append(rating.scores)
         truncated = [caption.truncated for caption in captions]
-        if not self.explain:
-            return CandidateScores(scores, truncated, errors)
-        explanations, remarks = self._explanations(ratings)
-        texts = {EXPLANATION: [explanations.get(index) for index in range(len(captions))]}
+        texts: dict[str, list[str | None]] = {name: [None] * len(captions) for name in self.spec.texts}
+        for index, rating in ratings.items():
+            for name, text in rating.texts.items():
+                texts[name][index] = text
+        remarks: dict[int, str] = {}
+        if self.explain:
+            explanations, remarks = self._explanations(ratings)
+            texts[EXPLANATION] = [explanations.get(index) for index in range(len(captions))]
         return CandidateScores(scores, truncated, errors, texts, remarks)
 
     def _cut(self, candidate: str, group: Group) -> JudgedCaption:

@@ -1,4 +1,4 @@
-"""Criteria, and questions with their right answers, as cells of a data set hold them."""
+"""Criteria, facts, and questions with their right answers, as cells of a data set hold them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from reward.data.samples import check_encodable, is_blank
 from reward.errors import InvalidSampleError
 
 # Names that a field may have; the first that is there counts.
-_TEXT = ("criterion", "text", "description", "requirement", "question", "title")
+_TEXT = ("criterion", "fact", "text", "description", "requirement", "question", "title")
 _WEIGHT = ("weight", "points")
 _CHOICES = ("choices", "options")
 
-_BULLET = re.compile(r"^\s*(?:[-*\u2022]|\(?\d{1,3}[.)])\s+")
+BULLET = re.compile(r"^\s*(?:[-*\u2022]|\(?\d{1,3}[.)])\s+")
 _LETTERED = re.compile(r"^\s*\(?([A-Z])[.):]\s", re.MULTILINE)
 # A choice that speaks of others: "All of the above", "Both A and C".
 _SPEAKS_OF_OTHERS = re.compile(
@@ -27,6 +27,7 @@ _SPEAKS_OF_OTHERS = re.compile(
 # A question that lists its choices itself: "What runs? (A) cat (B) dog".
 _LISTS_CHOICES = re.compile(r"(?<!\w)A[.):]\s.*(?<!\w)B[.):]\s", re.DOTALL)
 _FORMS = {
+    "facts": 'write ["A dog runs.", ...], or [{"fact": "A dog runs.", "weight": 2}, ...]',
     "rubric": 'write ["It names the dog.", ...], or [{"criterion": "It names the dog.", "weight": 2}, ...]',
     "questions": 'write [{"question": "What runs?", "answer": "a dog"}, ...], with "choices": [...] if there are any',
 }
@@ -61,6 +62,19 @@ def read_rubric(cell: Any) -> tuple[Item, ...]:
         ['It names the dog.', 'It is short.']
     """
     return _read_items(cell, "rubric", _read_criterion)
+
+
+def read_facts(cell: Any) -> tuple[Item, ...]:
+    """The facts in a cell that a caption is to say, in the forms of `read_rubric`.
+
+    Raises:
+        InvalidSampleError: none of these, or no fact has a weight above 0.
+
+    Example:
+        >>> read_facts(["A dog runs."])[0].text
+        'A dog runs.'
+    """
+    return _read_items(cell, "facts", _read_criterion)
 
 
 def read_questions(cell: Any) -> tuple[Item, ...]:
@@ -134,8 +148,8 @@ def _entries(cell: Any, name: str) -> list[Any]:
     value = parse_list(missing_to_none(cell))
     if value is None:
         raise InvalidSampleError(f"the row has no {name}; {_FORMS[name]}")
-    if isinstance(value, str) and name == "rubric":
-        return [_BULLET.sub("", line) for line in value.splitlines() if not is_blank(line)]
+    if isinstance(value, str) and name != "questions":
+        return [BULLET.sub("", line) for line in value.splitlines() if not is_blank(line)]
     if isinstance(value, Mapping) and value and all(map(is_list, value.values())):
         # `datasets` turns a list of dicts into a dict of lists.
         columns = [to_list(column, name) for column in value.values()]

@@ -53,7 +53,7 @@ class AskPrompt(JudgePrompt):
         ', such as ask: "Rate this caption from 1 to 5: {caption}", pattern: "Score: {number}", scale: 1:5'
     )
     places: ClassVar = {"ask": ("candidate",)}
-    optional_places: ClassVar = ("references", "low", "high")
+    optional_places: ClassVar[tuple[str, ...]] = ("references", "low", "high")
 
     ask: str
     read: Any = "number"

@@ -50,6 +50,7 @@ METRICS = {  # name: (kind of answer, how it is asked)
     "clair": ("json", partial(scores, "clair")),
     "vqascore": ("word", partial(scores, "vqascore")),
     "rubric": ("word", partial(scores, "rubric")),
+    "claims": ("word", partial(scores, "claims")),
     "judge, yes": ("word", partial(scores, "judge", prompt="yes")),
     "questions": ("letter", partial(scores, "questions")),
     "fleur": ("decimal", partial(scores, "fleur", max_new_tokens=64)),

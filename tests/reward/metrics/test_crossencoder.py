@@ -185,7 +185,7 @@ METHOD = {"image": {"method": "init_weights", "method_output_name": None}}
         (SETTINGS, {"activation_fn": "torch.cuda.init"}, "activation 'torch.cuda.init'"),
         (SETTINGS, {"activation_fn": "os.abort"}, "activation='sigmoid' or 'none'"),
         (MODULE, {"tokenizer_name_or_path": "some/other"}, "tokenizer_name_or_path='some/oth"),
-        (MODULE, {"modality_config": METHOD}, "only forward is called"),
+        (MODULE, {"modality_config": METHOD}, "asks for the methods init_weights; called are only forward, "),
         (MODULE, {"activation_function": "torch.utils.data.Sampler"}, "activation .* which is not of torch.nn"),
         ("config.json", OWN, "wants to run code of its own"),
         ("config.json", {"_attn_implementation": "a/b"}, "which is code from the Hub"),
@@ -214,6 +214,26 @@ def test_weights_are_whole_and_no_pickle(folders, tmp_path, monkeypatch):
     with pytest.raises(CheckpointError, match="cannot be read"):
         load_scorer("crossencoder", folder, device="cpu")
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "drop", "message"),
+    [
+        ("log_odds", "entry", r"leads to no head \(it lists Transformer\): a LogitScore"),
+        ("scores_layer", "entry", r"leads to no head \(it lists Transformer, Pooling\)"),
+        ("log_odds", "folder", "modules.json names '1_LogitScore', which is not there"),
+    ],
+)
+def test_modules_that_do_not_lead_to_the_head_are_named(kind, drop, message, folders, tmp_path):
+    folder = Path(shutil.copytree(folders[kind], tmp_path / "model"))
+    entries = json.loads((folder / MODULES).read_text())
+    last = entries.pop()
+    if drop == "entry":
+        (folder / MODULES).write_text(json.dumps(entries))
+    else:
+        shutil.rmtree(folder / last["path"])
+    with pytest.raises(CheckpointError, match=message):
+        load_scorer("crossencoder", folder, device="cpu")
 
 
 def test_what_gives_no_single_score_is_refused(folders, tmp_path, monkeypatch):

@@ -1,7 +1,9 @@
 """Any judge in words: prompts and answers, criteria and questions from columns, files, rewards, the service."""
 
 import json
+import re
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -318,3 +320,67 @@ def test_an_address_is_a_judge_behind_a_server_and_several_sources_give_their_me
         assert explained.texts["explanation"] != [None]
     with pytest.raises(ConfigError, match="a model on this machine has no setting 'concurrency'"):
         load_scorer("rubric", folder, concurrency=2)
+
+
+FACTS = [{"fact": "A dog runs.", "weight": 3}, "A cat sleeps.", {"text": "A bird sings.", "weight": -1}]
+
+
+@pytest.mark.parametrize(
+    ("caption", "options", "scores", "wrong", "missing", "questions"),
+    [
+        ("A dog runs. A cat flies.", {}, [0.5, 0.5], "A cat flies.", "A cat sleeps.", 4),
+        ("A dog runs. A dog runs.", {}, [0.9, 0.5], "", "A cat sleeps.", 3),
+        ("A dog runs.", {"aspects": ["precision"]}, [0.9], "", None, 1),
+        ("A dog runs.", {"aspects": ["coverage"]}, [0.5], None, "A cat sleeps.", 2),
+        ("A dog runs.", {"column": "facts"}, [0.9, (2.7 + 0.1 - 0.1) / 4], "", "A cat sleeps.", 4),
+        ("Hello.", {"split": "judge"}, [0.0, 0.1], "", "A dog runs.\nA cat sleeps.", 3),
+        ("A dog and a cat.", {"split": "judge"}, [0.5, 0.1], "It has a cat.", "A dog runs.\nA cat sleeps.", 5),
+    ],
+)
+def test_claims_are_precision_and_coverage_with_what_failed(caption, options, scores, wrong, missing, questions):
+    def distribution(asked):
+        *captions, statement = re.findall("(?:> .*\n)+", asked.text)
+        is_right = statement.strip() in captions[0] if captions else "dog" in statement
+        assert (asked.image is None) == bool(captions), "a caption is compared with facts alone"
+        return {"Yes": 0.9, "No": 0.1} if is_right else {"Yes": 0.1, "No": 0.9}
+
+    listed = "It says:\n\n- It has a dog.\n2. It has a cat.\n- It has a dog."
+    judge = RecordingJudge("None." if caption == "Hello." else listed, distribution)
+    scorer = load_scorer("claims", judge, **options)
+    references = ["A dog runs. A cat sleeps.", "A cat sleeps."]
+    sample = CaptionSample(caption, RED, references, columns={"facts": FACTS})
+    table = scorer.score([sample, sample])
+    assert table.scores == pytest.approx(np.array([scores, scores]))
+    assert table.texts.get("wrong_claims", [None])[0] == wrong
+    assert table.texts.get("missing_facts", [None])[0] == missing
+    assert len(judge.asked) == questions
+
+
+def test_a_claim_of_several_captions_is_asked_about_once_an_image():
+    judge = RecordingJudge(distribution={"Yes": 0.9, "No": 0.1})
+    images = [RED, Image.new("RGB", (16, 16), "blue")]
+    samples = [CaptionSample(f"A dog. {word} cats.", image) for image in images for word in ("Two", "Six", "No")]
+    table = load_scorer("claims", judge, aspects=["precision"]).score(samples)
+    assert table.scores == pytest.approx(0.9)
+    assert len(judge.asked) == 8
+
+
+@pytest.mark.parametrize(
+    ("options", "reply", "message"),
+    [
+        ({"aspects": ["recall"]}, "", r"aspects must be a list of precision and coverage, got \['recall'\]"),
+        ({"split": "words"}, "", "split must be 'sentences' or 'judge', got 'words'"),
+        ({"split": "judge"}, Answer("- A dog", truncated=True), "raise max_new_tokens="),
+        ({"split": "judge"}, "<think>- A dog</think>", "the judge listed no claims"),
+        ({"column": "facts"}, "", r'the row has no facts; write \["A dog runs."'),
+        ({}, "", "needs references"),
+    ],
+)
+def test_claims_says_what_it_lacks(options, reply, message):
+    judge = RecordingJudge(reply, {"Yes": 0.9, "No": 0.1})
+    references = ["A dog runs."] if "split" in options else []
+    try:
+        reason = load_scorer("claims", judge, **options).score([CaptionSample("A dog.", RED, references)]).errors[0]
+    except ConfigError as error:
+        reason = str(error)
+    assert re.search(message, reason)

@@ -21,12 +21,13 @@ from reward.metrics.harmoniceval.prompt import CRITERIA, HarmonicPrompt
 from reward.scoring import score_dataset
 from tests.contract import ScorerContract
 from tests.toys.json_lines import read_lines, write_lines
-from tests.toys.toy_judges import RecordingJudge, save_rating_judge
+from tests.toys.toy_judges import RecordingJudge, save_rating_judge, save_yes_judge
 
 WIDE = Image.new("RGB", (16, 8), "red")
 COLUMNS = {
     "rubric": [{"criterion": "It names the dog.", "weight": 3}, "It is short."],
     "questions": [{"question": "What runs?", "answer": "dog", "choices": ["cat", "dog"]}],
+    "facts": ["A dog runs."],
 }
 WORDS = dict.fromkeys([*"ABC12345", "Yes", "No"], 0.1)
 # What the judge writes, and settings that differ from the default.
@@ -34,6 +35,7 @@ METRICS = {
     "judge": ("", {"prompt": "Rate it: {caption} {references}", "scale": "1:7"}),
     "rubric": ("", {"column": "criteria", "explain": True}),
     "questions": ("", {"sees_image": True, "seed": 7}),
+    "claims": ("- A dog runs.", {"split": "judge", "column": "facts", "aspects": ["coverage"], "explain": True}),
     "clair": ('{"score": 50}', {"max_new_tokens": 99}),
     "vqascore": ("", {"prompt": {"ask": "Is it {caption}?", "read": "p(yes)", "system": ""}}),
     "fleur": ("0.50", {"use_references": False, "draws": 2, "temperature": 0.5, "seed": 3, "explain": "before"}),
@@ -43,16 +45,19 @@ METRICS = {
 
 @pytest.mark.slow
 class TestContract(ScorerContract):
-    """What holds of every metric, for one that reads written digits and one that reads the next token."""
+    """What holds of every metric: one reads written digits, one the next token, one asks about each sentence."""
 
-    @pytest.fixture(scope="class", params=["fleur", "harmoniceval"])
+    @pytest.fixture(scope="class", params=["fleur", "harmoniceval", "claims"])
     @classmethod
     def scorer(cls, request, tmp_path_factory):
         options = {"max_characters": 300}
         if request.param == "harmoniceval":
             options["criteria"] = ["correctness", "fluency"]  # one with the image, one without
-        first = {"fleur": "0", "harmoniceval": "12345"}[request.param]
-        folder = save_rating_judge(tmp_path_factory.mktemp("judge"), first)
+        folder = tmp_path_factory.mktemp("judge")
+        if request.param == "claims":
+            save_yes_judge(folder)
+        else:
+            save_rating_judge(folder, {"fleur": "0", "harmoniceval": "12345"}[request.param])
         return load_scorer(request.param, folder, device="cpu", **options)
 
 
@@ -84,7 +89,8 @@ def test_what_a_caption_says_adds_no_line_to_a_question(metric):
         judge = judge_of(metric)
         table = load_scorer(metric, judge, explain=True).score([sample(text, text)])
         assert all("no explanation" in error for error in table.errors.values())
-        lines.append([own_lines(turn) for question in judge.asked for _, turn in question.turns()])
+        # A set: of a caption with more sentences `claims` asks more questions.
+        lines.append({tuple(own_lines(turn)) for question in judge.asked for _, turn in question.turns()})
     assert lines[0]
     assert all(each == lines[0] for each in lines)
 
@@ -113,7 +119,7 @@ def test_the_judge_s_reason_is_a_column_where_it_is_wanted(metric, tmp_path):
     scorer = load_scorer(metric, judge, explain=True)
     samples = [sample(text) for text in ("good", "large", "empty", "good")]
     table = scorer.score(samples)
-    assert table.texts == {"explanation": ["It fits.", None, None, "It fits."]}
+    assert table.texts["explanation"] == ["It fits.", None, None, "It fits."]
     assert table.errors == {
         1: "the judge gave no explanation: that is too long",
         2: "the judge gave no explanation: its answer is empty",
@@ -158,6 +164,8 @@ def test_long_texts_are_cut_and_flagged_and_images_padded(metric):
     texts = [question.text for question in judge.asked]
     assert any(f"> {'x' * 100}\n" in text for text in texts)
     assert not any("x" * 101 in text or "v" * 196 in text for text in texts)
+    if metric == "claims":  # it asks about each sentence of the references
+        texts = ["\n".join(texts)]
     assert any(f"> {'v' * 195}" in text and "> short" in text for text in texts) == shows_references
     images = {id(question.image): question.image for question in judge.asked if question.image is not None}
     assert len(images) == scorer.spec.needs_image, "captions of one image share it"

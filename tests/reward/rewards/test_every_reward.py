@@ -17,6 +17,7 @@ from reward import (
     LengthReward,
     MetricReward,
     RepetitionReward,
+    RetrievalReward,
     TournamentReward,
 )
 from reward.errors import InvalidSampleError
@@ -45,6 +46,7 @@ SEEING = {
     "fleur": (lambda: FleurReward(ScriptedJudge(written)), 0.825, 0.0),
     "fleur, as written": (lambda: FleurReward(ScriptedJudge(written), {"raw": 1}), 0.85, 0.0),
     "harmonic": (lambda: HarmonicReward(ScriptedJudge(distribution=top_mark)), 5.0, 1.0),
+    "retrieval": (lambda: RetrievalReward(device="cpu", minimum_images=1), 1.0, 0.0),
     "tournament": (lambda: TournamentReward(ScriptedJudge(distribution=top_mark)), 0.5, 0.0),
 }
 BLIND = {
