@@ -2,7 +2,9 @@
 
 import pytest
 import torch
+from transformers import Qwen3VLForConditionalGeneration
 
+from examples import photos_grpo
 from reward import load_scorer
 from reward.cli.metrics import metrics
 from reward.errors import CapRewardError
@@ -41,6 +43,16 @@ def test_weights_and_work_of_a_metric_are_as_counted(source):
         assert not scorer.score(paper_sizes.captions_of_one_image(CAPTIONS)).errors
     assert facts.weights == sum(value.numel() for value in scorer.model.parameters())
     assert facts.gflops == pytest.approx(flops() / CAPTIONS / 1e9, rel=0.005)
+
+
+def test_the_policy_and_judge_of_the_script_is_free_and_as_large_as_counted(monkeypatch, tmp_path):
+    monkeypatch.setattr(photos_grpo, "is_torch_bf16_gpu_available", lambda: True)
+    options = photos_grpo.parse(["--images", str(tmp_path), "--output", "out"])
+    facts = FACTS[options.model][1]
+    model = FakeDevice().build(lambda: Qwen3VLForConditionalGeneration(paper_sizes.qwen3_vl("4B")))
+    model.tie_weights()
+    assert (options.second_source, facts.licence) == (options.model, "apache-2.0")
+    assert facts.weights == sum(value.numel() for value in model.parameters())
 
 
 @pytest.mark.parametrize("source", sorted(set(FACTS) - NOT_ON_THE_HUB))

@@ -98,7 +98,7 @@ def caption(
     ```
     capreward caption photos --model http://localhost:8000/v1 -n 16 \\
         -m longclipscore=BeichenZhang/LongCLIP-L -o captions.jsonl
-    capreward caption photos --model Qwen/Qwen2.5-VL-3B-Instruct \\
+    capreward caption photos --model Qwen/Qwen3-VL-4B-Instruct \\
         -m clipscore=ViT-L-14:openai -o captions.jsonl
     ```
 

@@ -272,12 +272,8 @@ def _specs_of_other_packages() -> dict[str, MetricSpec]:
 QWEN_VL_7B = CheckpointFacts(
     "Qwen/Qwen2.5-VL-7B-Instruct", "apache-2.0", download=16_584_000_000, weights=8_292_166_656, dtype="bfloat16"
 )
-QWEN_VL_3B = CheckpointFacts(
-    "Qwen/Qwen2.5-VL-3B-Instruct",
-    "qwen-research (not commercial)",
-    download=7_510_000_000,
-    weights=3_754_622_976,
-    dtype="bfloat16",
+QWEN3_VL_4B = CheckpointFacts(
+    "Qwen/Qwen3-VL-4B-Instruct", "apache-2.0", download=8_876_000_000, weights=4_437_815_808, dtype="bfloat16"
 )
 LLAVA_13B = CheckpointFacts(
     "llava-hf/llava-1.5-13b-hf", "llama2", download=26_690_000_000, weights=13_351_494_656, dtype="float16"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from transformers import AutoProcessor
 
 from examples import best_of_n, dpo_captioner, judge_captions, photos_grpo, rerank_candidates, score_captions, untrained
 from examples.research import claims_frontier, draw_pictures, further_attacks, grpo_captioner, long_caption_pairs
@@ -181,6 +182,14 @@ def test_photos_grpo_on_real_photos_and_again_from_its_checkpoint(tmp_path, caps
     logged = {name for row in trainer.state.log_history for name in row}
     assert {"reward_std", "eval_reward", "eval_rewards/second/mean", "monitor/parted"} <= logged
     assert [check["step"] for check in read_lines(out / "monitor.jsonl")] == [0, 2, 4]
+
+
+@pytest.mark.parametrize(("patch", "pixels"), [(14, 28 * 28), (16, 32 * 32)])  # Qwen2.5-VL, Qwen3-VL
+def test_the_size_of_a_token_is_the_one_of_the_model(patch, pixels, tmp_path):
+    processor = AutoProcessor.from_pretrained(untrained.make_qwen_vl(tmp_path / "made"))
+    processor.image_processor.patch_size = patch
+    processor.save_pretrained(tmp_path / "saved")
+    assert photos_grpo.token_pixels(tmp_path / "saved") == pixels
 
 
 def test_photos_of_a_folder_and_of_a_file(tmp_path, caplog):

@@ -91,18 +91,25 @@ def llava(merges=MERGES, length=2048, *, tokens=None, template=LINE_TEMPLATE, **
 
 
 def qwen2_vl():
+    vision = {"embed_dim": 16, "hidden_size": 32, "mlp_ratio": 2}
+    return _qwen(tf.Qwen2VLForConditionalGeneration, tf.Qwen2VLConfig, tf.Qwen2VLProcessor, {}, vision)
+
+
+def qwen3_vl():
+    vision = {"hidden_size": 16, "out_hidden_size": 32, "intermediate_size": 32, "deepstack_visual_indexes": [0]}
+    parts = tf.Qwen3VLForConditionalGeneration, tf.Qwen3VLConfig, tf.Qwen3VLProcessor
+    return _qwen(*parts, {"head_dim": 8}, vision)
+
+
+def _qwen(model, config, processor, text, vision):
+    """A model of the class `model` with its `config` and `processor`, and what the decoder and the vision tower add."""
     tokens = byte_tokenizer(*QWEN_TOKENS)
     sizes = {"patch_size": 4, "temporal_patch_size": 1, "merge_size": 2, "min_pixels": 16 * 16, "max_pixels": 48 * 48}
-    processor = tf.Qwen2VLProcessor(
-        tf.Qwen2VLImageProcessor(**sizes),
-        tokens,
-        tf.Qwen2VLVideoProcessor(**sizes),
-        chat_template=TEMPLATE.replace("IMAGE", "<|vision_start|><|image_pad|><|vision_end|>"),
-    )
-    text = text_sizes(tokens, width=32, layers=2, positions=2048)
-    vision = {"embed_dim": 16, "hidden_size": 32, "mlp_ratio": 2}
-    model = build_qwen(tf.Qwen2VLForConditionalGeneration, tf.Qwen2VLConfig, tokens, text, **vision)
-    return with_random_weights(model, tokens), processor
+    template = TEMPLATE.replace("IMAGE", "<|vision_start|><|image_pad|><|vision_end|>")
+    parts = tf.Qwen2VLImageProcessor(**sizes), tokens, tf.Qwen2VLVideoProcessor(**sizes)
+    decoder = text_sizes(tokens, width=32, layers=2, positions=2048) | text
+    made = with_random_weights(build_qwen(model, config, tokens, decoder, **vision), tokens)
+    return made, processor(*parts, chat_template=template)
 
 
 def shown_captions(question):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reward.metrics.base import LLAVA_13B, QWEN_VL_3B, QWEN_VL_7B, MetricSpec
+from reward.metrics.base import LLAVA_13B, QWEN3_VL_4B, QWEN_VL_7B, MetricSpec
 from reward.metrics.fleur.smoothing import smoothed_score
 
 __all__ = ["SPEC", "smoothed_score"]
@@ -15,7 +15,7 @@ SPEC = MetricSpec(
     default_weights={"smoothed": 1.0},
     suits="short, long",
     blind_to="what its judge misses; it is one number, language and content together",
-    checkpoints=(QWEN_VL_7B, QWEN_VL_3B, LLAVA_13B),
+    checkpoints=(QWEN3_VL_4B, QWEN_VL_7B, LLAVA_13B),
     citation={
         "author": "Lee, Yebin and Park, Imseong and Kang, Myungjoo",
         "title": "{FLEUR}: An Explainable Reference-Free Evaluation Metric for Image Captioning Using a Large "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reward.metrics.base import QWEN_VL_3B, QWEN_VL_7B, MetricSpec
+from reward.metrics.base import QWEN3_VL_4B, QWEN_VL_7B, MetricSpec
 from reward.metrics.harmoniceval.aggregate import aggregate
 
 __all__ = ["SPEC", "aggregate"]
@@ -17,7 +17,7 @@ SPEC = MetricSpec(
     reads_questions=True,
     suits="short, long",
     blind_to="what its judge misses; two of five criteria look at the image",
-    checkpoints=(QWEN_VL_7B, QWEN_VL_3B),
+    checkpoints=(QWEN3_VL_4B, QWEN_VL_7B),
     citation={
         "author": "Ohi, Masanari and Kaneko, Masahiro and Okazaki, Naoaki and Inoue, Nakamasa",
         "title": "Multi-modal, Multi-task, Multi-criteria Automatic Evaluation with Vision Language Models",

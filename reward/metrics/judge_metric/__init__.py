@@ -5,7 +5,7 @@ Each is a row below and a YAML file of its name beside this one, which says what
 
 from __future__ import annotations
 
-from reward.metrics.base import QWEN_VL_3B, QWEN_VL_7B, MetricSpec
+from reward.metrics.base import QWEN3_VL_4B, QWEN_VL_7B, MetricSpec
 
 __all__ = ["CLAIMS", "CLAIR", "JUDGE", "QUESTIONS", "RUBRIC", "SPECS", "VQASCORE"]
 
@@ -19,7 +19,7 @@ JUDGE = MetricSpec(
     aspects=("grade",),
     suits="short, long",
     blind_to=f"{_BLIND}, and what its prompt does not ask",
-    checkpoints=(QWEN_VL_7B, QWEN_VL_3B),
+    checkpoints=(QWEN3_VL_4B, QWEN_VL_7B),
     paper="A grade by any vision-language model, in your words or ours",
 )
 RUBRIC = MetricSpec(
@@ -30,7 +30,7 @@ RUBRIC = MetricSpec(
     columns=("rubric",),
     suits="short, long",
     blind_to=f"{_BLIND}, and what the criteria of the row leave out",
-    checkpoints=(QWEN_VL_7B, QWEN_VL_3B),
+    checkpoints=(QWEN3_VL_4B, QWEN_VL_7B),
     citation={
         "author": "Gunjal, Anisha and Wang, Anthony and Lau, Elaine and Nath, Vaskar and He, Yunzhong and others",
         "title": "Rubrics as Rewards: Reinforcement Learning Beyond Verifiable Domains",
@@ -49,7 +49,7 @@ QUESTIONS = MetricSpec(
     needs_image=False,
     suits="long",
     blind_to="the image; what the questions of the row leave out; style",
-    checkpoints=(QWEN_VL_7B, QWEN_VL_3B),
+    checkpoints=(QWEN3_VL_4B, QWEN_VL_7B),
     citation={
         "author": "Xing, Long and others",
         "title": "{CapRL}: Stimulating Dense Image Caption Capabilities via Reinforcement Learning",
@@ -69,7 +69,7 @@ CLAIMS = MetricSpec(
     texts=("wrong_claims", "missing_facts"),
     suits="short, long",
     blind_to=f"{_BLIND}; grammar; sentences that are true of any image, or said twice in other words",
-    checkpoints=(QWEN_VL_7B, QWEN_VL_3B),
+    checkpoints=(QWEN3_VL_4B, QWEN_VL_7B),
     citation={
         "author": "Jing, Liqiang and Li, Ruosen and Chen, Yunmo and Du, Xinya",
         "title": "{FaithScore}: Fine-grained Evaluations of Hallucinations in Large Vision-Language Models",
@@ -87,7 +87,7 @@ CLAIR = MetricSpec(
     needs_references=True,
     suits="short",
     blind_to=f"the image; {_BLIND}",
-    checkpoints=(QWEN_VL_7B, QWEN_VL_3B),
+    checkpoints=(QWEN3_VL_4B, QWEN_VL_7B),
     citation={
         "author": "Chan, David M. and Petryk, Suzanne and Gonzalez, Joseph E. and Darrell, Trevor and Canny, John",
         "title": "{CLAIR}: Evaluating Image Captions with Large Language Models",
@@ -103,7 +103,7 @@ VQASCORE = MetricSpec(
     aspects=("vqascore",),
     suits="short",
     blind_to=f"{_BLIND}; what the caption leaves out; grammar",
-    checkpoints=(QWEN_VL_7B, QWEN_VL_3B),
+    checkpoints=(QWEN3_VL_4B, QWEN_VL_7B),
     citation={
         "author": "Lin, Zhiqiu and Pathak, Deepak and Li, Baiqi and Li, Jiayao and Xia, Xide and Neubig, Graham and "
         "Zhang, Pengchuan and Ramanan, Deva",

@@ -23,7 +23,7 @@ ANSWERS = list("12345")
 RUBRIC = "Rate how well the caption fits the picture, from 1 to 5. Answer with the number only.\nCaption: "
 CAPTIONS = ["A red star.", "A red star on the left of two blue circles.", "A blue circle, large, on grass.", "Hm."]
 IMAGES = [*pictures(2), pictures(1, size=(48, 24))[0], None]
-MAKERS = {"llava": toy_judges.llava, "qwen2-vl": toy_judges.qwen2_vl}
+MAKERS = {"llava": toy_judges.llava, "qwen2-vl": toy_judges.qwen2_vl, "qwen3-vl": toy_judges.qwen3_vl}
 # Images of three sizes, and none; two systems; candidates of many lengths.
 QUESTIONS = [Question(RUBRIC + text, image, system="You judge.") for image in IMAGES for text in CAPTIONS]
 QUESTIONS += [Question("Describe it. " + text, IMAGES[0]) for text in CAPTIONS[:2]]
