@@ -21,5 +21,6 @@ REMOTE = MetricSpec(
 # {metric: scorer} of the metrics whose model may be behind a server of models, see `reward.remote.pooling`.
 POOLED = {
     "crossencoder": "reward.remote.pooling:PooledCrossEncoder",
+    "embedscore": "reward.remote.pooling:PooledEmbedScore",
     "vlmreward": "reward.remote.pooling:PooledVlmReward",
 }

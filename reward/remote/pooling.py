@@ -1,4 +1,4 @@
-"""Rerankers and reward models behind the pooling endpoints of a server such as vLLM's."""
+"""Rerankers, reward models and embedding models behind the pooling endpoints of a server such as vLLM's."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from reward.judges.server import ServerJudge
 from reward.judges.sources import load_judge
 from reward.judges.wording import quoted
 from reward.metrics.crossencoder import SPEC as CROSSENCODER
+from reward.metrics.embedscore import SPEC as EMBEDSCORE
 from reward.metrics.saving import check_longest
 from reward.metrics.scorer import CandidateScores, CaptionScorer, Group
 from reward.metrics.vlmreward import SPEC as VLMREWARD
@@ -249,6 +250,51 @@ class PooledVlmReward(PooledScorer):
         return CandidateScores(scores, cut, {index: str(problem) for index, problem in failures.items()})
 
 
+class PooledEmbedScore(PooledScorer):
+    """An embedding model behind `/embeddings`: the cosine of image and caption, each of which is a chat of its own.
+
+    Args:
+        server: address, model and patience.
+        prompt: what the system says before image and caption; None is what the server's chat template says.
+        max_characters: longer captions are cut and flagged.
+    """
+
+    spec = EMBEDSCORE
+
+    def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
+        # Images go by the index of their group. A caption of several images is sent once.
+        texts = [[self._text(candidate) for candidate in group.rows] for group in groups]
+        inputs: list[int | str] = [*range(len(groups)), *dict.fromkeys(text for row in texts for text in row)]
+        url_of = _image_urls(groups)
+
+        def fields(image_or_text: int | str) -> dict[str, Any]:
+            content: dict[str, Any] = {"type": "text", "text": image_or_text}
+            if isinstance(image_or_text, int):
+                content = {"type": "image_url", "image_url": {"url": url_of(image_or_text)}}
+            messages = [{"role": "user", "content": [content]}]
+            if self.prompt is not None:
+                messages.insert(0, {"role": "system", "content": [{"type": "text", "text": self.prompt}]})
+            return {"messages": messages, "encoding_format": "float"}
+
+        replies, failures = self.server.post("/embeddings", inputs, fields, _read_embedding)
+        embeddings: dict[int | str, Any] = dict(zip(inputs, replies, strict=True))
+        problems = {inputs[index]: str(problem) for index, problem in failures.items()}
+        scores: list[list[float]] = []
+        cut: list[bool] = []
+        errors: dict[int, str] = {}
+        for index, group in enumerate(groups):
+            for candidate, text in zip(group.rows, texts[index], strict=True):
+                problem = problems.get(index) or problems.get(text)
+                cosine = math.nan
+                if problem is None:
+                    cosine = float(np.clip(embeddings[index] @ embeddings[text], -1, 1))
+                else:
+                    errors[len(scores)] = problem
+                scores.append([cosine])
+                cut.append(self._is_long(candidate))
+        return CandidateScores(scores, cut, errors)
+
+
 def _image_urls(groups: Sequence[Group]) -> Callable[[int], str]:
     """Gives the image of a group as text, given its index; those of the last groups are kept for other captions."""
 
@@ -280,3 +326,16 @@ def _read_number(reply: Any, chat: tuple[int, str]) -> float:
     if len(numbers) != 1:
         raise UnusableReply(f"the model gives {len(numbers)} numbers a caption; a reward is one number")
     return numbers[0]
+
+
+def _read_embedding(reply: Any, image_or_text: int | str) -> np.ndarray:
+    """The embedding of an image or a text, of length 1."""
+    try:
+        [result] = reply["data"]
+        embedding = np.array(result["embedding"], dtype=float)
+        length = float(np.linalg.norm(embedding))
+    except (LookupError, TypeError, ValueError) as error:
+        raise GarbledReply(f"the server's reply is no embedding ({error!r:.80})") from None
+    if embedding.ndim != 1 or not 0 < length < math.inf:
+        raise UnusableReply("the model gives an embedding that has no direction")
+    return embedding / length

@@ -47,3 +47,21 @@ class LoopbackClassifier(LoopbackJudge):
             numbers = self.model(**inputs).logits[0].tolist()
         data = [{"index": 0, "label": "LABEL_0", "probs": numbers, "num_classes": len(numbers)}]
         return {"id": "classify-1", "object": "list", "model": body["model"], "data": data}
+
+
+class LoopbackEmbedder(LoopbackJudge):
+    """`/v1/embeddings` around a SentenceTransformer, by its own `encode`."""
+
+    def __init__(self, model, processor=None, *, key=None):
+        super().__init__(model, processor, key=key)
+        self.path = "/v1/embeddings"
+
+    def complete(self, body):
+        *system, user = body["messages"]
+        prompt = system[0]["content"][0]["text"] if system else None
+        [part] = map(with_image, user["content"])
+        content = part["image"] if part["type"] == "image" else {"text": part["text"]}
+        with self._model_lock:
+            embedding = self.model.encode([content], prompt=prompt, show_progress_bar=False)[0].tolist()
+        data = [{"index": 0, "object": "embedding", "embedding": embedding}]
+        return {"id": "embd-1", "object": "list", "model": body["model"], "data": data}

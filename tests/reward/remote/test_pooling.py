@@ -1,4 +1,4 @@
-"""Rerankers and reward models behind pooling endpoints: the same scores as here, and the failures of every server."""
+"""Models of three metrics behind pooling endpoints: the same scores as here, and the failures of every server."""
 
 import pickle
 from contextlib import contextmanager
@@ -10,15 +10,27 @@ from reward import CaptionSample, MetricReward, load_scorer
 from reward.errors import ConfigError, JudgeError
 from reward.judges import connection
 from tests.contract import ScorerContract
-from tests.reward.metrics import test_crossencoder, test_vlmreward
+from tests.reward.metrics import test_crossencoder, test_embedscore, test_vlmreward
 from tests.toys.loopback_judge import Fault, loopback_judge
-from tests.toys.loopback_pooling import LoopbackClassifier, LoopbackReranker
+from tests.toys.loopback_pooling import LoopbackClassifier, LoopbackEmbedder, LoopbackReranker
 
-CrossEncoder = pytest.importorskip("sentence_transformers", minversion="6").CrossEncoder
+library = pytest.importorskip("sentence_transformers", minversion="6")
 SAMPLES = test_crossencoder.SAMPLES
-METRIC = {"log_odds": "crossencoder", "text_classes": "crossencoder", "gemma3": "vlmreward", "llama": "vlmreward"}
+METRIC = {
+    "log_odds": "crossencoder",
+    "text_classes": "crossencoder",
+    "gemma3": "vlmreward",
+    "llama": "vlmreward",
+    "chat": "embedscore",
+}
 CLOSE = {"rel": 2e-6, "abs": 1e-6}  # of float32, whose last digits depend on the batch
-OPTIONS = {"log_odds": {}, "text_classes": {"query": "references"}, "gemma3": {}, "llama": {"with_image": False}}
+OPTIONS = {
+    "log_odds": {},
+    "text_classes": {"query": "references"},
+    "gemma3": {},
+    "llama": {"with_image": False},
+    "chat": {},
+}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -36,6 +48,7 @@ def folders(tmp_path_factory):
         test_crossencoder.KINDS[kind](root / kind)
     for kind in ("gemma3", "llama"):
         test_vlmreward.save(kind, root / kind)
+    test_embedscore.chat(root / "chat")
     return root
 
 
@@ -43,7 +56,9 @@ def folders(tmp_path_factory):
 def serving(kind, folder, **options):
     """Serves a model by the library that it is of."""
     if METRIC[kind] == "crossencoder":
-        model, processor, server = CrossEncoder(str(folder / kind), device="cpu"), None, LoopbackReranker
+        model, processor, server = library.CrossEncoder(str(folder / kind), device="cpu"), None, LoopbackReranker
+    elif METRIC[kind] == "embedscore":
+        model, processor, server = library.SentenceTransformer(str(folder / kind), device="cpu"), None, LoopbackEmbedder
     else:
         make, _ = test_vlmreward.KINDS[kind]
         model, processor = make()  # the same weights each time
