@@ -58,11 +58,12 @@ check: $(INSTALLED)
 docs: $(INSTALLED)
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
 
-# Speed beside other packages, of data files beside the bare scorer, and work counted at the papers' sizes.
+# Speed beside other packages, of data files beside the bare scorer, and work and memory counted at the papers' sizes.
 bench: $(INSTALLED)
 	$(BIN)/python -m tests.benchmarks.bench_peers
 	$(BIN)/python -m tests.benchmarks.bench_offline
 	$(BIN)/python -m tests.benchmarks.bench_sizes
+	$(BIN)/python -m tests.benchmarks.bench_photos
 
 # What only a GPU answers: runs/gpu.md, to be pasted. Without a card, small: make gpu GPU="--small"
 gpu: $(INSTALLED)
