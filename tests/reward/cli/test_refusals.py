@@ -99,7 +99,7 @@ WRONG_DATA = {  # {line: message}; exit code 1
     "arena battles.json --judged a=battles.json": "battles.json has no verdict of a judge ('judge')",
     "arena battles.json --ranking caparena": "only 0 of the models are in the ranking of CapArena's",
     f"arena one.json {JUDGED} --auto battles.json": "battles.json must hold {image: ",
-    "train vela --preset huge": "vela has no preset 'huge'; known: paper, paper-clip",
+    "train vela --preset huge": "vela has no preset 'huge'; known: authors-code, paper, paper-clip",
     "train beitscore --preset paper": "the scenes have no errors of the kind",
     "corrupt data.jsonl": "nothing to make: ask for words (--words), rewrites (--judge) or retrieval",
     "corrupt good.jsonl --words shout": "words: unknown shout; known: repeat_noun",
