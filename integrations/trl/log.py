@@ -59,7 +59,7 @@ def readable_log(trainer: Trainer) -> None:
     for kind in type(trainer).__mro__:
         module = getattr(vars(kind).get("log"), "__globals__", {})
         if "print_prompt_completions_sample" in module:
-            module["print_prompt_completions_sample"] = _print_captions
+            module["print_prompt_completions_sample"] = _CaptionPrinter()
     for printing in (PrinterCallback, ProgressCallback):
         trainer.remove_callback(printing)
     trainer.add_callback(_Lines() if trainer.args.disable_tqdm else _LinesAndBar())
@@ -67,24 +67,34 @@ def readable_log(trainer: Trainer) -> None:
         trainer.add_callback(KeepPictures(trainer))
 
 
-def _print_captions(
-    prompts: Sequence[Any],
-    completions: Sequence[Any],
-    rewards: Mapping[str, Sequence[float]],
-    advantages: Any,
-    step: int,
-    num_samples: int | None = None,
-    extra: Any = None,
-) -> None:
+class _CaptionPrinter:
     """Prints the first captions of a step beside their rewards; called as TRL's `print_prompt_completions_sample`."""
-    table = Table.grid(padding=(0, 2))
-    table.add_column(no_wrap=True)
-    for row, completion in enumerate(islice(completions, num_samples)):
-        numbers = [f"{name} {_number(values[row])}" for name, values in rewards.items()]
-        table.add_row(Text("\n".join(numbers)), Text(completion_text(completion).strip()))
-    console = Console()
-    console.print(Text(f"captions of step {step}:"))
-    console.print(Padding(table, (0, 0, 0, 4)))
+
+    def __init__(self) -> None:
+        self._printed: tuple[int, list[str]] | None = None
+
+    def __call__(
+        self,
+        prompts: Sequence[Any],
+        completions: Sequence[Any],
+        rewards: Mapping[str, Sequence[float]],
+        advantages: Any,
+        step: int,
+        num_samples: int | None = None,
+        extra: Any = None,
+    ) -> None:
+        captions = [completion_text(completion).strip() for completion in islice(completions, num_samples)]
+        if self._printed == (step, captions):  # TRL prints those of the last step again when the training ends
+            return
+        self._printed = (step, captions)
+        table = Table.grid(padding=(0, 2))
+        table.add_column(no_wrap=True)
+        for row, caption in enumerate(captions):
+            numbers = [f"{name} {_number(values[row])}" for name, values in rewards.items()]
+            table.add_row(Text("\n".join(numbers)), Text(caption))
+        console = Console()
+        console.print(Text(f"captions of step {step}:"))
+        console.print(Padding(table, (0, 0, 0, 4)))
 
 
 class _Lines(TrainerCallback):

@@ -133,6 +133,8 @@ def _make_table(rows: Any, prompt_column: str | None) -> Dataset:
     from datasets import Dataset
 
     if isinstance(rows, (str, os.PathLike)):
+        if not Path(rows).exists():
+            raise DataError(f"there is no folder {os.fspath(rows)!r}")
         if not Path(rows).is_dir():
             raise DataError(f"{os.fspath(rows)!r} is no folder of images: give what datasets.load_dataset makes of it")
         rows = [photo.path for photo in read_images(rows)]

@@ -7,6 +7,7 @@ import inspect
 import os
 import re
 import shlex
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from functools import wraps
@@ -144,6 +145,9 @@ class Command(_Helpful, TyperCommand):
                 lines = dict.fromkeys(words.split(), line) | lines
         if name in lines:
             return f"Write {lines[name]}"
+        if name in ("--api-key", "--token"):  # on a command line it would stand in the list of processes
+            keys = "OPENAI_API_KEY=KEY (of a judge's server) or CAPREWARD_TOKEN=TOKEN (of a reward service)"
+            return f"Write {keys} before the command"
         arguments = [parameter for parameter in self.params if parameter.param_type_name == "argument"]
         if arguments and name in ("--data", "--input", "--file", "--dataset", "-d", "-i"):
             return f"Write {str(arguments[0].name).upper()}, without an option"
@@ -161,6 +165,9 @@ class Command(_Helpful, TyperCommand):
         # A file is what the shell made of a pattern; another word is likely a metric without its -m.
         if Path(word).exists():
             return f"It reads one; quote a pattern, so that the shell leaves it as it is: '*{Path(word).suffix}'"
+        for before in sys.argv[1:]:
+            if Path(f"{before} {word}").exists():
+                return f"Quote a name with a blank: '{before} {word}'"
         if any("--metric" in option.opts for option in self._options()):
             return f"Write -m {word}, if it is a metric"
         return "Leave it out"

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from reward.cli import options, terminal
-from reward.errors import OutputError
+from reward.errors import DataError, OutputError
 
 
 def report(
@@ -59,6 +59,8 @@ def report(
     from reward.scoring.writers import check_output_name
 
     check_output_name(output, ".html")
+    if not scored.exists():
+        raise DataError(f"there is no file {scored}")
     if output.exists() and not run.overwrite:
         raise OutputError(f"{output} is there already; give another --output, or replace it with --overwrite")
     columns: dict[str, Any] = {

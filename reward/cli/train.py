@@ -100,6 +100,10 @@ def train(
     from reward.training.record import is_complete, read_record
     from reward.training.stage import use_cpu
 
+    if metric in ("grpo", "dpo", "rloo", "captioner"):
+        raise ConfigError(
+            f"train makes metrics; a captioner is trained by trl grpo, see docs/TRAINING.md, got {metric!r}"
+        )
     seeds = seed or []
     output = _output(output, push_to, private, several=len(seeds) > 1)
     presets = metric_training(metric_spec(metric)).PRESETS

@@ -65,7 +65,7 @@ def _tables(names: Sequence[str], comparisons: Sequence[Captioners]) -> list[Tab
         return [Table("Mean score", frame, best_of={metric: best[metric], _WINS: most_wins[metric]})]
     return [
         Table("Mean scores", means, best_of=best),
-        Table(_DIFFERENCES, differences, best_of=best),
+        Table(_DIFFERENCES, differences),
         Table(_WINS, wins, best_of=most_wins),
     ]
 

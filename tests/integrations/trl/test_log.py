@@ -40,7 +40,7 @@ def test_log_is_a_few_lines_a_step(bar, tmp_path, capsys, monkeypatch):
     found = [re.sub(r"-?\d+(\.\d+)?(e-\d+)?", "N", line) for line in printed.splitlines()]
     found = [re.sub("(loss|best_step) .*", r"\1", line) for line in found if not line.startswith("    ")]
     shown = [line for line in found if line != "captions of step N:"]
-    assert len(found) - len(shown) == 5  # with each log but the monitor's
+    assert len(found) - len(shown) == 4  # with each log but the monitor's and the last, whose captions were printed
     assert shown == [*EVALUATION, *STEP, *STEP, *EVALUATION, "done: N steps in N s, mean loss"]
 
     caption = "A red star stands on the green grass, beside a small blue circle and a yellow square."
