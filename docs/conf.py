@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import re
 import shutil
 import subprocess
@@ -12,9 +10,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pandas as pd
+
 import reward
-from reward.cli.metrics import metrics
+from reward.cli.metrics import CHECKPOINT, WHICH, photo_tables
 from reward.registry import list_metrics, metric_spec
+from reward.report.tables import Table, markdown
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -85,9 +86,10 @@ def write_metrics(folder: Path) -> None:
         listed = "\n".join(f"- {fact}: {value}" for fact, value in facts.items())
         directive = f".. autoclass:: {spec.scorer.replace(':', '.')}\n   :members: from_pretrained, score\n"
         write(folder / f"{name}.md", f"# {name}\n\n{listed}\n\n```{{eval-rst}}\n{directive}```\n")
-    with contextlib.redirect_stdout(io.StringIO()) as printed:
-        metrics(purpose="photos", markdown=True)
-    write(folder / "index.md", f"# Metrics by name\n\n{contents(list_metrics())}\n{FOR_PHOTOS}\n{printed.getvalue()}")
+    which, checkpoints, notes = photo_tables([metric_spec(name) for name in list_metrics()])
+    tables = [pd.DataFrame(which, columns=WHICH), pd.DataFrame(checkpoints, columns=CHECKPOINT)]
+    for_photos = "\n\n".join([*(markdown(Table("", frame)) for frame in tables), "\n".join(notes)])
+    write(folder / "index.md", f"# Metrics by name\n\n{contents(list_metrics())}\n{FOR_PHOTOS}\n{for_photos}\n")
 
 
 def write_api(folder: Path) -> None:

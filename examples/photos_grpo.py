@@ -124,7 +124,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def token_pixels(model: str | Path) -> int:
     """Pixels of a photo that become one token: 32 x 32 of Qwen3-VL, 28 x 28 of Qwen2-VL, Qwen2.5-VL and by default."""
-    images = AutoProcessor.from_pretrained(model).image_processor
+    images = AutoProcessor.from_pretrained(model, trust_remote_code=False).image_processor
     side = images.patch_size * images.merge_size if hasattr(images, "merge_size") else 28
     return side * side
 

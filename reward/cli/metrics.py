@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -14,8 +14,8 @@ from reward.cli import terminal
 if TYPE_CHECKING:
     from reward.metrics.base import CheckpointFacts, MetricSpec
 
-_WHICH = ("metric", "captions", "needs", "cannot see")
-_CHECKPOINT = ("checkpoint", "metrics", "licence", "download", "GiB", "GFLOP a caption")
+WHICH = ("metric", "captions", "needs", "cannot see")
+CHECKPOINT = ("checkpoint", "metrics", "licence", "download", "GiB", "GFLOP a caption")
 
 
 def metrics(
@@ -128,7 +128,7 @@ def _show(spec: MetricSpec) -> None:
     }
     _print_facts(spec.name, facts, indent=2)
     for checkpoint in spec.checkpoints:
-        facts = dict(zip(_CHECKPOINT[2:], _cells(checkpoint), strict=True))
+        facts = dict(zip(CHECKPOINT[2:], _cells(checkpoint), strict=True))
         facts |= {"note": checkpoint.note, "to use it": f"-m {spec.name}={checkpoint.source}"}
         _print_facts(f"\n  {checkpoint.source}", facts, indent=4)
     if spec.citation:
@@ -193,7 +193,15 @@ def _show_sizes(names: Sequence[str]) -> None:
 
 
 def _show_for_photos(specs: Sequence[MetricSpec]) -> None:
-    """Two tables: which metric sees what, and the checkpoints with what they cost."""
+    which, checkpoints, notes = photo_tables(specs)
+    _print_folded(WHICH, which)
+    terminal.print_table(CHECKPOINT, checkpoints)
+    for line in notes:
+        print(textwrap.fill(line, 118, subsequent_indent="  "))
+
+
+def photo_tables(specs: Sequence[MetricSpec]) -> tuple[list[Any], list[Any], list[str]]:
+    """Rows of which metric sees what, rows of the checkpoints with what they cost, and notes as items of a list."""
     suited = [spec for spec in specs if spec.suits]
     which: dict[tuple[str, ...], list[str]] = {}  # metrics that differ in nothing share a row
     checkpoints: dict[CheckpointFacts, list[str]] = {}
@@ -207,10 +215,7 @@ def _show_for_photos(specs: Sequence[MetricSpec]) -> None:
     first = [(", ".join(names), *row) for row, names in which.items()]
     by_size = sorted(checkpoints.items(), key=lambda item: item[0].memory or math.inf)
     second = [(facts.source, ", ".join(names), *_cells(facts)) for facts, names in by_size]
-    _print_folded(_WHICH, first)
-    terminal.print_table(_CHECKPOINT, second)
-    for note, names in notes.items():
-        print(textwrap.fill(f"- {', '.join(names)}: {note}.", 118, subsequent_indent="  "))
+    return first, second, [f"- {', '.join(sources)}: {note}." for note, sources in notes.items()]
 
 
 def _cells(facts: CheckpointFacts) -> tuple[str, str, str, str]:

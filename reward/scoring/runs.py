@@ -282,6 +282,8 @@ class PartFolder:
 
     def names(self) -> list[str]:
         """The names of all parts that are there, in the order of their rows."""
+        if not self.path.is_dir():  # Ctrl-C came after the output was complete and the parts were deleted
+            return []
         return sorted(file.name for file in self.path.iterdir() if _PART.fullmatch(file.name))
 
     def _remove(self, names: Iterable[str]) -> None:
