@@ -63,7 +63,10 @@ def test_a_model_on_this_machine_and_a_broken_image_that_is_mended(run, photos, 
 
 def test_captions_without_a_metric_can_be_scored_by_one(run, photos, tmp_path):
     output = tmp_path / "captions.jsonl"
-    assert "captioned 3 of 3 images from 3 candidates" in run("caption", photos, *HERE, "-n", "1", "--seed", "3", "-o", output)[1]
+    assert (
+        "captioned 3 of 3 images from 3 candidates"
+        in run("caption", photos, *HERE, "-n", "1", "--seed", "3", "-o", output)[1]
+    )
     assert [sorted(row) for row in read_lines(output)] == [["caption", "image"]] * 3
     run("score", output, "-m", "length", "-o", tmp_path / "scores.jsonl", "-q")
     assert all(row["reward"] > 0 for row in read_lines(tmp_path / "scores.jsonl"))
