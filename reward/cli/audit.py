@@ -60,7 +60,7 @@ def audit(
     from reward.report.report import check_report
 
     if output is not None:
-        check_report(output)  # before hours of scoring
+        check_report(output, [data])  # before hours of scoring
     sources = metrics.sources()
     if data == "scenes":
         rows = scene_rows(images, seed)

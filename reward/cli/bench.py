@@ -165,7 +165,9 @@ def bench(
             console.print(line)
 
     if output is not None:
-        check_report(output)  # before hours of scoring
+        check_report(
+            output, [ratings, *(name.partition("=")[2] for name in benchmark or [])]
+        )  # before hours of scoring
     folder = None if output is None or is_file(output) else output / "scores"
     scoring: dict[str, Any] = {"say": say, "folder": folder, **figures.scoring(device)}
     with terminal.stdout_kept_clean():

@@ -69,7 +69,7 @@ def compare(
     if len(named) < 2:
         raise typer.BadParameter(f"compare takes two files or more, got {len(named)}", param_hint="FILES")
     if output is not None:
-        check_report(output)  # before hours of scoring
+        check_report(output, named.values())  # before hours of scoring
     with terminal.stdout_kept_clean():
         metrics = options.read_metrics(metric or [], settings)
         metrics += [MetricSource(column, is_column=True) for column in by or ()]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -108,9 +109,20 @@ class Report:
         return file
 
 
-def check_report(output: Path) -> None:
-    """Checks, before anything is scored, that a report can be written, as files in a folder or as one file."""
+def check_report(output: Path, inputs: Iterable[str | os.PathLike[str] | None] = ()) -> None:
+    """Checks, before anything is scored, that a report can be written, as files in a folder or as one file.
+
+    Args:
+        output: the folder or file.
+        inputs: what is read; a report would take its place, so `output` must be none of these.
+
+    Raises:
+        OutputError: it cannot be written, or is an input.
+    """
     refuse_address(output)
+    for path in inputs:
+        if path is not None and is_file(output) and output.exists() and output.resolve() == Path(path).resolve():
+            raise OutputError(f"output {output} is what is read; name another file")
     # Another ending is a form that nobody writes; `runs/vela-1.0` is a folder.
     if output.suffix[1:].isalpha() and not is_file(output) and not output.is_dir():
         raise OutputError(f"output {output} must end in {', '.join(_ENDINGS)}, or be a folder")

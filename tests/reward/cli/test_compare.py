@@ -148,6 +148,16 @@ def three(tmp_path):
     return [f"old={tmp_path / 'a.jsonl'}", f"new={tmp_path / 'b.jsonl'}", tmp_path / "m_1.jsonl"]
 
 
+def test_a_report_does_not_take_the_place_of_what_is_read(run, tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.csv").write_text("image,caption,rating\n1.png,a star,1\n2.png,a red star,2\n")
+    before = (tmp_path / "a.csv").read_text()
+    for line in (("compare", tmp_path / "a.csv", tmp_path / "b.csv"), ("bench", tmp_path / "a.csv")):
+        _, err = run(*line, "-m", "length", "-o", tmp_path / "a.csv", code=1)
+        assert "a.csv is what is read; name another file" in err
+    assert (tmp_path / "a.csv").read_text() == before
+
+
 @pytest.mark.parametrize(
     ("ending", "texts"),
     [
