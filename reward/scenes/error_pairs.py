@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from typing import TYPE_CHECKING
 
 from reward.backbones.clip_tokens import CLIP_TOKENS, clip_length, first_different_token
@@ -32,13 +31,11 @@ class ErrorPair:
     Args:
         correct, incorrect: the captions; where they differ, they state different values of the same fact.
         category: one of `CATEGORIES`.
-        wrong: indices of words of `incorrect` (as in `incorrect.words()`) that `correct` does not have.
     """
 
     correct: Caption
     incorrect: Caption
     category: str
-    wrong: tuple[int, ...]
 
 
 class SteadyRandom(random.Random):
@@ -66,8 +63,8 @@ def make_pair(scene: Scene, category: str, rng: random.Random, *, long: bool = F
         >>> from reward.scenes.graph import sample_scene
         >>> rng = random.Random(1)
         >>> pair = make_pair(sample_scene(rng), "scene_text", rng)
-        >>> [pair.incorrect.words()[index].text for index in pair.wrong]
-        ['PARK.']
+        >>> "PARK" in pair.correct.text, "PARK" in pair.incorrect.text
+        (False, True)
     """
     if category not in CATEGORIES:
         raise ValueError(f"unknown category {category!r}; known: {', '.join(CATEGORIES)}")
@@ -100,10 +97,9 @@ def make_pair(scene: Scene, category: str, rng: random.Random, *, long: bool = F
         for before, after in zip(correct.sentences, incorrect.sentences, strict=True)
     ):
         return None  # "left of" became "above", which is true as well: those words would pass for wrong
-    wrong = _difference(correct, incorrect)
-    if not wrong:
+    if correct.text == incorrect.text:
         return None
-    return ErrorPair(correct, incorrect, category, wrong)
+    return ErrorPair(correct, incorrect, category)
 
 
 def true_caption(scene: Scene, rng: random.Random, *, long: bool) -> Caption | None:
@@ -150,17 +146,6 @@ def _key(fact: Fact, names: dict[str, str] | None = None) -> tuple[str, str]:
         return str(fact[0]), ""
     noun = str(fact[1])
     return str(fact[0]), (names or {}).get(noun, noun)
-
-
-def _difference(correct: Caption, incorrect: Caption) -> tuple[int, ...]:
-    """Indices of the words of the incorrect caption that the correct one does not have."""
-    before = [word.text.lower() for word in correct.words()]
-    after = [word.text.lower() for word in incorrect.words()]
-    indices: list[int] = []
-    for kind, _, _, start, end in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
-        if kind in ("replace", "insert"):
-            indices += range(start, end)
-    return tuple(indices)
 
 
 def make_pair_dataset(

@@ -1,19 +1,29 @@
 """HTTP on the loopback interface: replies are written by a function of the test."""
 
+import random
 import socket
 import ssl
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+_RANDOM = random.SystemRandom()  # seeds of tests do not send two processes to one port
 
-def free_port():
-    """A loopback port that nothing listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+
+def free_port(count=1):
+    """The first of `count` loopback ports in a row that nothing listens on.
+
+    They lie below 32,768, from where the kernel gives ports to clients: a connection of another test takes none of
+    them between this look and the start of the server.
+    """
+    while True:
+        first = _RANDOM.randrange(20_000, 32_000)
+        with ExitStack() as probes, suppress(OSError):
+            for port in range(first, first + count):
+                probes.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            return first
 
 
 def send(handler, body, status=200, announced=None, **headers):

@@ -25,7 +25,7 @@ class ServerProcess:
     """
 
     def __init__(self, command, environment=None, *, log=None, seconds=90.0):
-        self.port = free_port()
+        self.port = free_port(4)  # a service of several devices takes those that follow
         self.url = f"http://127.0.0.1:{self.port}"
         self.log, self.seconds = log, seconds
         self._command = [str(word).replace("{port}", str(self.port)) for word in command]
