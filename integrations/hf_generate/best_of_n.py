@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, StoppingCriteriaList
+from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 from transformers.cache_utils import Cache, EncoderDecoderCache, StaticCache
 from transformers.utils import ModelOutput
 
@@ -31,7 +31,7 @@ from reward.backbones.language import evaluating
 from reward.data.cells import is_list, to_list
 from reward.data.samples import ImageLike, read_references
 from reward.data.written_captions import decode_texts, end_tokens, up_to_end
-from reward.decoding.selection import rate_captions, rewards_of_words, shown_captions, soft_rank
+from reward.decoding.selection import rank, rate_captions, rewards_of_words, shown_captions
 from reward.errors import ConfigError
 from reward.rewards.rating import RatesCaptions, rates_captions
 
@@ -93,18 +93,15 @@ class BestOfN:
 
     Args:
         reward: such as `VelaReward()`, a metric's name or a function, see `reward.rewards.rating.rates_captions`.
-        n: candidates per image, the greedy one included.
+        n: candidates per image.
         processor: processor or tokenizer that decodes the captions.
         images: one image a prompt of the batch, or an iterator over those of all batches. None for rewards that need
             none, and where the images come with the call.
         references: likewise, one list of reference captions per prompt; None for a prompt without references.
-        include_greedy: makes the greedy caption the first candidate.
         chunk: largest number of rows that are decoded at once, for models whose n captions per prompt do not fit into
             memory; at least one row per prompt, or k rows with `num_return_sequences=k`. The candidates have the same
             distribution as without it, but differ. Each part gets fresh copies of logits processors and stopping
             criteria; `max_time` applies to all parts together.
-        temperature: 0 returns the best. Above 0, a candidate is returned with p proportional to exp(reward /
-            temperature), k of them one after the other (soft best-of-n). Drawn with torch's random numbers.
 
     Raises:
         ConfigError: a value is of the wrong type or range; in the call, an option that is not supported.
@@ -116,7 +113,7 @@ class BestOfN:
         >>> from tokenizers import Tokenizer, models
         >>> tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({})))
         >>> BestOfN("length", n=4, processor=tokenizer)
-        BestOfN(n=4, include_greedy=False, chunk=None)
+        BestOfN(n=4, chunk=None)
     """
 
     def __init__(
@@ -126,10 +123,8 @@ class BestOfN:
         processor: Any,
         images: Iterable[ImageLike | None] | None = None,
         references: Iterable[Sequence[str] | None] | None = None,
-        include_greedy: bool = False,
-        chunk: int | None = None,
         *,
-        temperature: float = 0.0,
+        chunk: int | None = None,
     ) -> None:
         for name, value in {"n": n, "chunk": 1 if chunk is None else chunk}.items():
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
@@ -144,14 +139,10 @@ class BestOfN:
         self.processor = processor
         self.images = _one_per_prompt(images, "images")
         self.references = _one_per_prompt(references, "references")
-        if not temperature >= 0:
-            raise ConfigError(f"temperature, of the choice, must be at least 0, got {temperature!r}")
-        self.include_greedy = include_greedy
-        self.temperature = temperature
         self.last: RatedCandidates | None = None
 
     def __repr__(self) -> str:
-        return f"BestOfN(n={self.n}, include_greedy={self.include_greedy}, chunk={self.chunk})"
+        return f"BestOfN(n={self.n}, chunk={self.chunk})"
 
     # `generate` passes on those of its arguments that are named here and not in GenerationMixin._sample: images and
     # references. No model of transformers has an input of that name.
@@ -200,11 +191,7 @@ class BestOfN:
         unrated: list[list[float | None]] = [[None] * self.n for _ in captions]
         self.last = RatedCandidates(captions, unrated, [[] for _ in captions])
         rewards = rate_captions(captions, images, references, self.reward)
-        chosen = []
-        for prompt_rewards in rewards_of_words(captions, rewards):
-            # A seed from torch's random numbers, so that `torch.manual_seed` repeats a call.
-            seed = int(torch.randint(2**31, ())) if self.temperature else 0
-            chosen.append(soft_rank(prompt_rewards, self.temperature, np.random.default_rng(seed))[:k])
+        chosen = [rank(prompt_rewards)[:k] for prompt_rewards in rewards_of_words(captions, rewards)]
         self.last = RatedCandidates(captions, rewards, chosen)
 
         # More than n where k does not divide n; those behind the n-th are not rated.
@@ -254,8 +241,6 @@ class BestOfN:
             kwargs["logits_processor"] = LogitsProcessorList(
                 [processor_for_rows(processor, row_numbers) for processor in part_processors]
             )
-            if self.include_greedy and part == 0:
-                kwargs["logits_processor"].append(_GreedyRows(copies * k))
             kwargs |= {"stopping_criteria": part_criteria, "generation_config": config}
             sequences.append(sample(model, ids, outputs, **kwargs, synced_gpus=processes_step_together(model)))
         if len(sequences) == 1:
@@ -347,21 +332,6 @@ def _of_this_call(call_values: Any, strategy_values: Any, prompts: int, name: st
     return values
 
 
-class _GreedyRows(LogitsProcessor):
-    """Leaves the first row of each prompt its likeliest token only, so that sampling it is greedy decoding."""
-
-    def __init__(self, rows_per_prompt: int) -> None:
-        self.rows_per_prompt = rows_per_prompt
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        greedy = scores[:: self.rows_per_prompt]
-        likeliest = greedy.argmax(dim=-1, keepdim=True)
-        # One token has all the probability; the scores before are the model's, and others may hold them.
-        scores = scores.clone()
-        scores[:: self.rows_per_prompt] = torch.full_like(greedy, -torch.inf).scatter(1, likeliest, 0.0)
-        return scores
-
-
 def _fresh_copies(processors: Any, memo: dict[int, Any]) -> Any:
     """Deep copies of logits processors or stopping criteria, in a list of the same type; networks are not copied."""
     copies = type(processors)()
@@ -370,13 +340,7 @@ def _fresh_copies(processors: Any, memo: dict[int, Any]) -> Any:
         for value in getattr(processor, "__dict__", {}).values():
             if isinstance(value, torch.nn.Module):
                 memo[id(value)] = value
-        try:
-            copies.append(copy.deepcopy(processor, memo))
-        except Exception as error:  # of whatever kind: it comes from the attributes of a user's class
-            raise ConfigError(
-                f"chunk decodes in parts, each with copies of logits processors and stopping criteria, and "
-                f"{type(processor).__name__} cannot be copied ({error}): leave out chunk, or give it a __deepcopy__"
-            ) from error
+        copies.append(copy.deepcopy(processor, memo))
     return copies
 
 

@@ -7,8 +7,6 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import numpy as np
-
 from reward.data.cells import to_list
 from reward.data.samples import CaptionSample, ImageLike, is_wordless, read_references
 from reward.data.written_captions import caption_in
@@ -207,27 +205,3 @@ def rank(rewards: Sequence[float | None]) -> list[int]:
         else:
             scored.append((-float(reward), index))
     return [index for _, index in sorted(scored)] + unscored
-
-
-def soft_rank(rewards: Sequence[float | None], temperature: float, rng: np.random.Generator) -> list[int]:
-    """An order in which each place goes to a candidate with p proportional to exp(reward / temperature).
-
-    The first place is soft best-of-n (Verdun et al. 2025): temperature 0 is best-of-n, an infinite one a fair lot.
-    Candidates without a reward come last.
-
-    Args:
-        rewards: N numbers, or None where there is none.
-        temperature: at least 0, in units of the reward.
-        rng: draws the order.
-
-    Example:
-        >>> soft_rank([0.2, None, 0.9], 0, np.random.default_rng())
-        [2, 0, 1]
-    """
-    if temperature == 0:
-        return rank(rewards)
-    noise = rng.gumbel(size=len(rewards))  # the largest of x + Gumbel noise is a draw from softmax(x)
-    noisy: list[float | None] = []
-    for reward, gumbel in zip(rewards, noise, strict=True):
-        noisy.append(None if reward is None else reward / temperature + gumbel)
-    return rank(noisy)

@@ -34,13 +34,11 @@ def of_one(image, caption):
 @part
 def decoding(book):
     """`BestOfN` in the `generate` of the embedded policy, and `rerank`."""
-    import numpy as np
     import torch
 
     from integrations.hf_generate import BestOfN, rerank
     from integrations.trl import load_policy
     from reward import BeitScoreReward, CombinedReward, VelaReward
-    from reward.decoding import selection
 
     model, processor = load_policy("embedded")
     images = [scene["image"] for scene in scenes()[:3]]
@@ -51,9 +49,9 @@ def decoding(book):
     choices = {
         "vela": (vela, {"n": 4}, {}),
         "in parts": (vela, {"n": 4, "chunk": 6}, {}),
-        "with the greedy": (BeitScoreReward(), {"n": 3, "include_greedy": True}, {}),
+        "beitscore": (BeitScoreReward(), {"n": 3}, {}),
         "two best": ("length", {"n": 4}, {"num_return_sequences": 2, "do_sample": True}),
-        "drawn": ("clipscore", {"n": 4, "temperature": 0.1}, {"return_dict_in_generate": True}),
+        "clipscore": ("clipscore", {"n": 4}, {"return_dict_in_generate": True}),
         "combined": (CombinedReward([vela, "unigram"], "min"), {"n": 2}, {"references": truths}),
     }
     for key, (reward, options, given) in choices.items():
@@ -68,11 +66,6 @@ def decoding(book):
         given = {"image": scene["image"], "references": scene["references"]}
         for name, reward in (("vela", vela), ("beitscore", "beitscore"), ("unigram", "unigram"), ("length", "length")):
             book.note(f"rerank {place} by {name}", rerank(texts, reward=reward, **given))
-            shown = selection.shown_captions([texts], reward)
-            rewards = selection.rate_candidates([texts], [given["image"]], [given["references"]], reward)
-            [to_choose_by] = selection.rewards_of_words(shown, rewards)
-            drawn = selection.soft_rank(to_choose_by, 0.2, np.random.default_rng(place))
-            book.note(f"rerank {place} by {name}, drawn", drawn)
 
 
 @part
