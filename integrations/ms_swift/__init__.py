@@ -81,4 +81,4 @@ def _resume_weights(args: Any, trainer: Any) -> Any:
     """The callback, made as ms-swift makes its own."""
     from integrations.trl import ResumeWeights
 
-    return ResumeWeights(args.resume_from_checkpoint, reference=getattr(trainer, "ref_model", None))
+    return ResumeWeights(args.resume_from_checkpoint)
