@@ -30,8 +30,7 @@ _ROWS = 256  # rows of a table; they may hold whole images
 def read_candidates(
     data: Any,
     *,
-    prompt: str | None = None,
-    system: str | None = None,
+    prompt: Any = None,
     prompt_column: str | None = None,
     candidate_column: str | None = None,
     score_column: str | None = None,
@@ -45,7 +44,7 @@ def read_candidates(
         data: what `reward.scoring.score_dataset` takes. A row has lists, as `capreward rerank` writes them
             (`candidates`, `rewards`), or one caption, as `capreward score` does (`candidate`, `reward`). Captions of
             one image, and of one prompt, compete. Encoded images are held in memory, each once.
-        prompt, system: what the captions answer, and the system message. None: "Describe the image in detail."
+        prompt: what the captions answer, as text or as whole messages. None: "Describe the image in detail."
         prompt_column: holds the prompt of each row, as text or as whole messages.
         candidate_column, score_column, image_column: None takes those that were scored, as the summary beside the data
             says, else finds them; see `rerank_dataset`.
@@ -99,7 +98,7 @@ def read_candidates(
             question = row.get(prompt_column)
             if reader.is_csv:
                 question = parse_list(question)
-        messages = _messages(question, system)
+        messages = _messages(question)
         facts: list[Any] = [_image_name(row.get(image), root), messages]
         if plan.group not in (None, image):
             facts.append(image_identity(row.get(plan.group)))
@@ -113,9 +112,9 @@ def read_candidates(
     return list(groups.values())
 
 
-def _messages(question: Any, system: str | None) -> list[dict[str, Any]]:
+def _messages(question: Any) -> list[dict[str, Any]]:
     """A prompt as the messages that trainers take, with texts as their contents."""
-    prompt = [{**message, "content": join_texts(message["content"])} for message in as_prompt(question, system)]
+    prompt = [{**message, "content": join_texts(message["content"])} for message in as_prompt(question)]
     [messages] = trl_prompts([prompt], [1])
     for message in messages:
         if not isinstance(message["content"], str):

@@ -109,8 +109,8 @@ def adapters(book):
         rlhf = make_reward_func(image_root=RUN.folder / "photos", **settings)(queries, [prompt] * len(names), labels)
         book.note(f"OpenRLHF, {key}", rlhf)
     rows = [{"picture": a, "refs": b, "number": n} for n, (a, b) in enumerate(zip(images, references, strict=True))]
-    asks = {"system": "Be short.", "image_column": "picture"}
-    data = make_prompt_dataset(rows, lambda row: f"Describe picture {row['number']}.", **asks)
+    asks = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "Describe the picture."}]
+    data = make_prompt_dataset(rows, asks, image_column="picture")
     book.note("prompts", [row["prompt"] for row in data])
     columns = {"image": list(data["image"]), "references": list(data["references"])}
     book.note("rewards of prompts", MetricReward("refclipscore")(list(data["prompt"]), captions, **columns))
