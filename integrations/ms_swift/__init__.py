@@ -46,7 +46,7 @@ class CaptionORM:
         Raises:
             InvalidSampleError: a row cannot be scored, and `missing` is None.
         """
-        prompts = columns.pop("messages", None) or [None] * len(completions)
+        prompts = columns.pop("messages", None)
         rewards = self.reward(prompts=prompts, completions=completions, **columns)
         return [RowReward(reward).filled(self.missing).value for reward in rewards]  # type: ignore[misc]
 

@@ -160,8 +160,8 @@ class MetricReward:
 
     def __call__(
         self,
-        prompts: Sequence[Any],
-        completions: Sequence[Any],
+        prompts: Sequence[Any] | None = None,
+        completions: Sequence[Any] = (),
         completion_ids: Any = None,
         log_extra: Callable[[str, list[Any]], None] | None = None,
         log_metric: Callable[[str, float], None] | None = None,
@@ -170,7 +170,7 @@ class MetricReward:
         """Rewards of the completions, one each, in order.
 
         Args:
-            prompts: N prompts, plain strings or lists of messages. Never changed.
+            prompts: N prompts, plain strings or lists of messages, or None. Never changed.
             completions: N completions, strings or lists of messages.
             completion_ids: token ids, not used.
             log_extra, log_metric: a trainer's loggers. Each aspect becomes a column `<name>/<aspect>` of the table of

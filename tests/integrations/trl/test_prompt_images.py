@@ -60,7 +60,7 @@ def test_several_images_a_row(name, photos, tmp_path, caplog):
     assert "2 of 4 rows have no image that can be read" in caplog.text
     messages = prepare_multimodal_messages(shown[0]["prompt"], images=shown[0]["images"])
     assert [block["type"] for block in messages[0]["content"]] == ["image", "image", "text"]
-    with pytest.raises(InvalidSampleError, match="no image that can be read. The first: a row has none"):
+    with pytest.raises(InvalidSampleError, match=r"no image that can be read\. The first: a row has none"):
         make_prompt_dataset(given.select([2, 3]), image_column=name)
 
 
