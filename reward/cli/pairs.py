@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 )
 def pairs(
     data: Annotated[Path, typer.Argument(help=f"{options.DATA}.")],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="A .parquet (holds the images) or .jsonl (holds their paths) file.")
-    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="A .parquet file, which holds the images.")],
     run: options.RunOptions,
     margin: Annotated[float, typer.Option(help="Least difference between the scores of chosen and rejected.")] = 0.0,
     per_image: Annotated[int, typer.Option(help="Most pairs an image; no caption is used twice.")] = 1,

@@ -134,7 +134,7 @@ NOTHING_SCORED = {  # {line whose data hold nothing to score: what it says}
     "corrupt data.jsonl --words all": "data.jsonl has no caption with an image (image cannot be read: 1",
     "report unscored.jsonl -o o.html": "no row of unscored.jsonl has a score in 'reward'",
     "caption bad.png": "no image could be captioned; the first: image file",
-    "pairs unscored.jsonl --prompt x -o pairs.jsonl": "no row can be made of the 1 images",
+    "pairs unscored.jsonl --prompt x -o pairs.parquet": "no row can be made of the 1 images",
 }
 
 
