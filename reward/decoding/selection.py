@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -14,8 +13,6 @@ from reward.errors import InvalidSampleError
 from reward.rewards.combined_reward import AsyncReward, CombinedReward
 from reward.rewards.metric_reward import MetricReward
 from reward.rewards.rating import RatesCaptions, rates_captions, strips_thinking
-
-logger = logging.getLogger(__name__)
 
 _WORDLESS = "..."  # stands for all captions without a word, also for the empty one, which would be no sample
 
@@ -102,9 +99,6 @@ def rate_captions(
         raise InvalidSampleError(
             f"got candidates of {len(candidates)} images, {len(images)} images, references of {len(references)} images"
         )
-    share = distinct_share(candidates)
-    if share is not None:
-        logger.info("distinct captions among the candidates: %.0f %%", 100 * share)
     # Only rewards of this library know the lowest of a metric; other objects are never shown a caption without a word.
     rates_wordless = isinstance(rater, (MetricReward, CombinedReward, AsyncReward))
 
@@ -150,20 +144,15 @@ def rewards_of_words(
 
 
 def shown_captions(candidates: Sequence[Sequence[str]], reward: Any) -> list[list[str]]:
-    """The captions in what a model wrote (`caption_in`); from how many something was cut is logged.
+    """The captions in what a model wrote, see `caption_in`.
 
     A reward with `strip_thinking=False` is shown all that was written.
     """
     if not strips_thinking(reward):
         return [list(texts) for texts in candidates]
     groups = []
-    cut = 0
     for texts in candidates:
-        captions = [caption_in(text) for text in texts]
-        cut += sum(caption != text for caption, text in zip(captions, texts, strict=True))
-        groups.append(captions)
-    if cut:
-        logger.info("reasoning or marks (<think>, ...) were cut from %d of %d candidates", cut, sum(map(len, groups)))
+        groups.append([caption_in(text) for text in texts])
     return groups
 
 

@@ -24,12 +24,7 @@ from reward.metrics.base import Scorer
 from reward.registry import load_scorer
 from reward.rewards.completions import Reason, Row, RowReader
 from reward.rewards.loading import away_between_calls, load_beside_a_trainer, read_metric, wait_for_judges
-from reward.rewards.logs import (
-    check_first_call,
-    default_name,
-    log_scores,
-    report_reasons,
-)
+from reward.rewards.logs import check_first_call, default_name, log_scores, report_reasons
 from reward.rewards.trainers import check_one_name, warn_of_sums
 
 if TYPE_CHECKING:
@@ -188,7 +183,8 @@ class MetricReward:
             if call is None or not call.take(lists, self._aspect):
                 call = self._rate(scorer, reader.read(prompts, completions, columns), lists)
         if call.rows and self._shared.is_first_call:
-            check_first_call(self.__name__, self.spec, call.rows, call.table.errors, goes_on=self.goes_on)
+            if not self.goes_on:
+                check_first_call(self.__name__, self.spec, call.rows, call.table.errors)
             self._shared.is_first_call = False
         if log_extra is not None or log_metric is not None:
             aspects = () if self._aspect else self.spec.aspects

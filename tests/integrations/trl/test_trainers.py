@@ -92,13 +92,6 @@ def test_a_stream_of_several_images_a_row(rows, tmp_path):
     assert {images[0].getpixel((0, 0)) for images, references in seen if references == ["A red star."]} == {(255, 0, 0)}
 
 
-def test_a_reward_that_runs_on_the_cpu_because_the_gpus_are_hidden_says_so(monkeypatch, caplog):
-    """As in the worker process of asynchronous GRPO."""
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    MetricReward("beitscore").load()
-    assert "GPUs are hidden from this process" in caplog.text
-
-
 def test_asynchronous_rewards_overlap(data, tmp_path):
     """Each of the two rewards waits for the other, so that the run ends only if both are asked at the same time."""
     together, threads = threading.Barrier(2, timeout=60), set()

@@ -1,6 +1,5 @@
 """Captions of an image are rated and ranked by their rewards."""
 
-import logging
 import math
 
 import pytest
@@ -29,12 +28,10 @@ def test_rank_puts_the_best_first_ties_in_their_order_and_what_has_no_number_las
     assert keys == sorted(keys)
 
 
-def test_rerank_gives_the_best_first_and_what_cannot_be_scored_last(caplog):
+def test_rerank_gives_the_best_first_and_what_cannot_be_scored_last():
     reward = MetricReward(ToyScorer(), weights={"col": 1})
     captions = ["a star", "it will fail", "red star", "", "red", "blue star", "red star"]
-    with caplog.at_level(logging.INFO, "reward.decoding.selection"):
-        assert rerank(iter(captions), image=IMAGE, references=["A red star."], reward=reward) == [4, 2, 6, 0, 5, 1, 3]
-    assert "distinct captions among the candidates: 86 %" in caplog.text
+    assert rerank(iter(captions), image=IMAGE, references=["A red star."], reward=reward) == [4, 2, 6, 0, 5, 1, 3]
     assert rerank([" ", ""], image=IMAGE, reward=reward) == [0, 1]
     assert rerank([], image=IMAGE, reward=reward) == []
 
