@@ -308,8 +308,7 @@ class BestOfN:
 
 def _one_per_prompt(values: Any, name: str) -> Any:
     """A list of one value per prompt, an iterator over those of all batches, or None."""
-    is_file = hasattr(values, "read")
-    if values is None or (isinstance(values, Iterator) and not is_file):
+    if values is None or isinstance(values, Iterator):
         return values
     dimensions = getattr(values, "ndim", 1)
     if not is_list(values) or dimensions not in (1, 4):  # an array of 2 or 3 is one image, and its rows are none
