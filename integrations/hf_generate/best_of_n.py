@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 from transformers.cache_utils import Cache, EncoderDecoderCache, StaticCache
-from transformers.utils import ModelOutput
 
 from integrations.hf_generate.private_names import (
     copy_inputs,
@@ -34,14 +33,6 @@ from reward.data.written_captions import decode_texts, end_tokens, up_to_end
 from reward.decoding.selection import rank, rate_captions, rewards_of_words, shown_captions
 from reward.errors import ConfigError
 from reward.rewards.rating import RatesCaptions, rates_captions
-
-
-@dataclass
-class BestOfNOutput(ModelOutput):
-    """What `return_dict_in_generate=True` gives; `reward_scores` (rows,) float32, NaN where there is none."""
-
-    sequences: torch.Tensor | None = None
-    reward_scores: torch.Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -73,9 +64,9 @@ class BestOfN:
     Works for decoder-only vision-language models and for encoder-decoders, with any batch size. A prompt goes through
     the model once, where it keeps a cache. Captions are always sampled when n > 1, with the temperature, top_k, top_p,
     ... of the generation config, whether or not `do_sample` is set. `num_return_sequences=k` returns the k best of the
-    n, prompt by prompt, best first (transformers wants `do_sample=True` with it). With `return_dict_in_generate` the
-    output holds `sequences` and `reward_scores`. Empty captions, and those that cannot be scored, lose to all others.
-    Afterwards `last` holds all candidates with their rewards.
+    n, prompt by prompt, best first (transformers wants `do_sample=True` with it). Empty
+    captions, and those that cannot be scored, lose to all others. Afterwards `last` holds all candidates with their
+    rewards.
 
     The images are handed over for the reward, since `generate` gives a strategy encoded images only. With the call, one
     strategy serves a whole data set::
@@ -87,8 +78,8 @@ class BestOfN:
     Where a pipeline calls `generate`, an iterator gives each call the next ones: `images=iter(images)`, and
     `pipe(chats, batch_size=4, generate_kwargs={"custom_generate": best})`.
 
-    Not supported: beam search and assisted decoding, a static or filled cache, scores, attentions and hidden states in
-    the output, and `stop_strings`. `generate` keeps a streamer from every strategy, and with
+    Not supported: beam search and assisted decoding, a static or filled cache, `return_dict_in_generate`, and
+    `stop_strings`. `generate` keeps a streamer from every strategy, and with
     `cache_implementation="paged"` it ignores strategies. Needs transformers 5, see `private_names.py`.
 
     Args:
@@ -156,8 +147,8 @@ class BestOfN:
         images: Iterable[ImageLike | None] | None = None,
         references: Iterable[Sequence[str] | None] | None = None,
         **model_kwargs: Any,
-    ) -> torch.Tensor | BestOfNOutput:
-        """Called by `generate`; returns the chosen sequences (B * k, length), or the output object that holds them.
+    ) -> torch.Tensor:
+        """Called by `generate`; returns the chosen sequences (B * k, length).
 
         `images` and `references` take the place of those given to the strategy.
         """
@@ -173,8 +164,6 @@ class BestOfN:
         if self.n > 1 and not config.do_sample:
             config.do_sample = True
             logits_processor = LogitsProcessorList([*logits_processor, *warpers(model, config)])
-        returns_object = config.return_dict_in_generate
-        config.return_dict_in_generate = False
         self.last = None
         with evaluating(model):
             sequences = self._sample(model, input_ids, model_kwargs, logits_processor, stopping_criteria, config)
@@ -199,12 +188,7 @@ class BestOfN:
         rows = []
         for prompt, indices in enumerate(chosen):
             rows += [prompt * rows_per_prompt + index for index in indices]
-        best = sequences.index_select(0, torch.tensor(rows, device=sequences.device))
-        if not returns_object:
-            return best
-        scores = [reward for pairs in self.last.best for _, reward in pairs]
-        # numpy writes None as NaN, which torch refuses.
-        return BestOfNOutput(best, torch.from_numpy(np.array(scores, np.float32)).to(best.device))
+        return sequences.index_select(0, torch.tensor(rows, device=sequences.device))
 
     def _sample(
         self,
@@ -281,10 +265,8 @@ class BestOfN:
             raise ConfigError(
                 f"num_return_sequences={config.num_return_sequences} asks for more than the n={self.n} candidates"
             )
-        names = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
-        unsupported = [name for name in names if getattr(config, name, None)]
-        if config.return_dict_in_generate and unsupported:
-            raise ConfigError(f"BestOfN gives sequences and rewards, but not {', '.join(unsupported)}: leave that out")
+        if config.return_dict_in_generate:
+            raise ConfigError("BestOfN gives sequences, and keeps rewards in `last`: leave out return_dict_in_generate")
         # `generate` runs encoders before it calls a strategy, too early for the strategy to switch off their dropout.
         if model_kwargs.get("encoder_outputs") or model_kwargs.get("mm_encoder_outputs"):
             decoder = set(model.get_decoder().modules())

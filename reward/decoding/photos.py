@@ -50,7 +50,7 @@ def read_images(
 
     Args:
         images: folder, image file, or a data file with a column of paths, see `open_source`.
-        image_column, references_column, image_root, split: of a data file, as for `score_dataset`; without effect for others.
+        image_column, references_column, image_root, split: as for `score_dataset`; of a data file alone.
 
     Raises:
         DataError: nothing there, no image among the files, or a data file that holds the images themselves.

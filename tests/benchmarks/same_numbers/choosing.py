@@ -51,14 +51,14 @@ def decoding(book):
         "in parts": (vela, {"n": 4, "chunk": 6}, {}),
         "beitscore": (BeitScoreReward(), {"n": 3}, {}),
         "two best": ("length", {"n": 4}, {"num_return_sequences": 2, "do_sample": True}),
-        "clipscore": ("clipscore", {"n": 4}, {"return_dict_in_generate": True}),
+        "clipscore": ("clipscore", {"n": 4}, {}),
         "combined": (CombinedReward([vela, "unigram"], "min"), {"n": 2}, {"references": truths}),
     }
     for key, (reward, options, given) in choices.items():
         torch.manual_seed(7)
         strategy = BestOfN(reward, processor=processor, **options)
         out = model.generate(**inputs, custom_generate=strategy, images=images, max_new_tokens=40, **given)
-        book.note(f"{key}, tokens", getattr(out, "sequences", out))
+        book.note(f"{key}, tokens", out)
         for field in ("captions", "rewards", "best"):
             book.note(f"{key}, {field}", getattr(strategy.last, field))
     for place, scene in enumerate(scenes()[:8]):
