@@ -19,6 +19,7 @@ from reward.metaeval.raters import RATER
 from reward.report.page import charts, data_address, environment, folded, table
 from reward.report.plots import BEST, BOUND, curve, intervals
 from reward.report.report import plain
+from reward.report.tables import Table
 from reward.scenes import ASPECTS
 from reward.scoring.writers import write_text
 
@@ -192,8 +193,8 @@ def _grpo(part: Mapping[str, Any]) -> Markup:
 
 
 def _offline(part: Mapping[str, Any]) -> Markup:
-    scores = pd.DataFrame(part["distributions"]).T.map("{:.3f}".format)
-    return folded("Table: distribution of the scores", table(scores.rename_axis("").reset_index()))
+    frame = pd.DataFrame(part["distributions"]).T.rename_axis("").reset_index()
+    return folded("Table: distribution of the scores", table(Table("", frame, form=".3f")))
 
 
 def _systems(part: Mapping[str, Any]) -> Markup:
@@ -210,7 +211,7 @@ def _table(title: str, head: str, rows: _Rows, columns: Mapping[str, str], sign:
         lines.append([name.replace(" - ", " − "), *(_cell(row[column], sign, column) for column in columns)])
     # Objects, because a column of strings would make plain text of `Markup`.
     frame = pd.DataFrame(lines, columns=[head, *columns.values()], dtype=object)
-    return folded(f"Table: {title}", table(frame))
+    return folded(f"Table: {title}", table(Table("", frame)))
 
 
 def _cell(interval: Interval, sign: str = "", measure: str = "") -> Markup:

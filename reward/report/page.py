@@ -14,13 +14,13 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from markupsafe import Markup
 
 from reward.data.images import load_image
 from reward.data.samples import one_image
 from reward.errors import ImageError, InvalidSampleError
-from reward.report.tables import short_names
+from reward.metaeval.bootstrap import Interval
+from reward.report.tables import Table, cell_text, short_names
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -64,7 +64,9 @@ def page(
         footer: short texts at the end.
 
     Example:
-        >>> text = page("Two captioners", [("Scores", table(pd.DataFrame({"": ["<b>"], "cider": ["0.9"]})))])
+        >>> import pandas as pd
+        >>> scores = Table("", pd.DataFrame({"": ["<b>"], "cider": [0.9]}))
+        >>> text = page("Two captioners", [("Scores", table(scores))])
         >>> "&lt;b&gt;" in text, "http" in text
         (True, False)
     """
@@ -72,15 +74,24 @@ def page(
     return template.render(title=title, sections=sections, command=command, warnings=warnings, footer=footer)
 
 
-def table(frame: pd.DataFrame, best: int | None = None, best_of: Mapping[str, int] | None = None) -> Markup:
-    """A frame of texts, whose first column names the rows.
+def table(shown: Table) -> Markup:
+    """A table; names of rows and of columns are short, see `short_names`, and the pointer shows them whole."""
+    forms = [shown.forms.get(column, shown.form) for column in shown.frame]
+    rows = []
+    for values in shown.rows():
+        rows.append([cell(value, form) for value, form in zip(values, forms, strict=True)])
+    heads = short_names([str(head) for head in shown.frame])
+    names = short_names([str(row[0]) for row in rows])
+    return _part("table", shown, rows, heads, names)
 
-    The row of number `best` stands out, and of each column of `best_of` the cell in the row of its number. Names of
-    rows and of columns are short, see `short_names`; the pointer shows them whole.
-    """
-    heads = short_names([str(head) for head in frame.columns])
-    names = short_names([str(name) for name in frame.iloc[:, 0]])
-    return _part("table", frame, heads, names, best, best_of or {})
+
+def cell(value: Any, form: str) -> str:
+    """A cell of a table, of an estimate with its interval in small."""
+    text = cell_text(value, form)
+    if not isinstance(value, Interval):
+        return text
+    number, _, ends = text.partition(" ")
+    return Markup('{} <span class="ends">{}</span>').format(number, ends)
 
 
 def folded(title: str, content: Markup) -> Markup:

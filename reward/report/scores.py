@@ -107,12 +107,9 @@ def _histogram(scores: pd.Series, name: str, unit: str) -> Markup:
 
 
 def _distributions(scores: pd.DataFrame, unit: str) -> Table:
-    rows = []
-    for name, facts in scores.describe(percentiles=_QUANTILES).drop("std").items():
-        count, *figures = facts
-        rows.append([str(name), f"{int(count):,}", *(f"{figure:.3f}" for figure in figures)])
-    quantiles = [f"{100 * quantile:g} %" for quantile in _QUANTILES]
-    return Table("Scores", pd.DataFrame(rows, columns=["", unit, "mean", "min", *quantiles, "max"]))
+    facts = scores.describe(percentiles=_QUANTILES).drop("std").T.rename(columns={"count": unit})
+    frame = facts.astype({unit: int}).rename_axis("").reset_index()
+    return Table("Scores", frame, form=".3f")
 
 
 def _errors(data: ScoredData) -> list[Table]:
@@ -122,6 +119,7 @@ def _errors(data: ScoredData) -> list[Table]:
     kinds = data.errors.groupby(data.errors.map(lambda message: _VARIABLE.sub("…", message)), sort=False)
     rows = []
     for kind, messages in sorted(kinds, key=lambda group: -len(group[1]))[:_KINDS]:
-        share = f"{100 * len(messages) / data.rows:.2f}"
-        rows.append([f"{kind:.300}", f"{len(messages):,}", share, f"row {messages.index[0]}: {messages.iloc[0]:.300}"])
-    return [Table(f"Kinds of errors: {len(kinds)}", pd.DataFrame(rows, columns=["", "rows", "% of all", "the first"]))]
+        share = 100 * len(messages) / data.rows
+        rows.append([f"{kind:.300}", len(messages), share, f"row {messages.index[0]}: {messages.iloc[0]:.300}"])
+    frame = pd.DataFrame(rows, columns=["", "rows", "% of all", "the first"])
+    return [Table(f"Kinds of errors: {len(kinds)}", frame, form=".2f")]
