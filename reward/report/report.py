@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from reward.errors import OutputError
 from reward.optional import installed_versions
-from reward.report.page import Picture, charts, listed, page, pictures, table
+from reward.report.page import Picture, environment
 from reward.report.tables import Table, csv, latex, markdown
 from reward.scoring.writers import refuse_address, write_text
 
@@ -74,16 +74,10 @@ class Report:
 
     def html(self, *, figures_file: str = "") -> str:
         """All of it as one HTML page, which names the file that holds the figures, if there is one."""
-        sections = [(shown.title, table(shown)) for shown in self.tables]
-        sections.append(("", listed(self.notes)))
-        for title, plots in self.plots:
-            sections.append((title, charts({heading: draw() for heading, draw in plots.items()})))
-        for title, rows in self.galleries.items():
-            sections.append((title, pictures(rows)))
         footer = self._origin()
         if figures_file:
             footer.append(f"all figures: {figures_file}")
-        return page(self.heading, sections, command=self.command, warnings=self.warnings, footer=footer)
+        return environment().get_template("report.html.jinja").render(title=self.heading, report=self, footer=footer)
 
     def _origin(self) -> list[str]:
         """What figures may depend on: versions, seed and resamples."""

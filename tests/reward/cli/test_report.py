@@ -19,9 +19,8 @@ from reward.metaeval.benchmarks import load_benchmark
 from reward.registry import MetricSource
 from reward.report.arena import arena_report
 from reward.report.bench import bench_report
-from reward.report.page import charts, table
 from reward.report.plots import BEST, curve, histogram, intervals
-from reward.report.report import check_report
+from reward.report.report import Report, check_report
 from reward.report.scored_data import read_scored
 from reward.report.scores import scores_report
 from reward.report.tables import Table
@@ -98,7 +97,7 @@ def test_a_pile_of_equal_scores_is_explained_and_equal_columns_are_shown_once(tm
 def test_a_page_names_rows_columns_and_plots_by_files():
     path = "clipscore=/home/me/runs/best"
     frame = pd.DataFrame({"": [path, "/a/clip", "/b/clip"], path: [1, 2, 3]})
-    shown = table(Table("", frame)) + charts({path: Markup()})
+    shown = Report("", "", "", {}, [Table("", frame)], [], plots=[("", {path: Markup})]).html()
     assert shown.count(f' title="{path}">clipscore=best</') == 3
     assert "<td>/a/clip</td>" in shown
     assert "runs" not in intervals({path: Interval(0.5, 0.4, 0.6)})
