@@ -192,27 +192,6 @@ def csv(tables: Sequence[Table]) -> str:
     return pd.DataFrame(columns).to_csv(index=False, lineterminator="\n")
 
 
-def markdown_table(
-    rows: Mapping[str, Mapping[str, Interval]], columns: Sequence[str], *, title: str = "", signed: bool = False
-) -> str:
-    """A Markdown table of estimates with their intervals, one row per system.
-
-    Args:
-        rows: {row: {column: estimate}}.
-        columns: which, in order.
-        title: head of the first column.
-        signed: whether to write the sign of positive values, too, for differences.
-
-    Example:
-        >>> print(markdown_table({"VELA - length": {"rel": Interval(0.2, 0.1, 0.3)}}, ["rel"], signed=True))
-        |  | rel |
-        |---|---|
-        | VELA - length | +0.200 [+0.100, +0.300] |
-    """
-    frame = frame_of_rows(rows, head=title)[[title, *columns]]
-    return markdown(Table("", frame, form="+.3f" if signed else ".3f"))
-
-
 def few_images(count: int) -> list[str]:
     """A warning for figures of so few images; none where there are enough.
 
