@@ -44,29 +44,17 @@ def ranking_report(ranking: Ranking, correlations: Correlations, *, command: str
 def _notes(result: ArenaResult) -> Iterator[str]:
     """How to read the tables, and what went wrong."""
     yield (
-        "Bradley-Terry: maximum likelihood; a tie is half a win, 400 points are a chance of 10 to 1, the mean is 1000. "
-        f"Elo: K = 4, median. Ranges: 95 % of {result.resamples} bootstrap resamples of the battles."
+        "Bradley-Terry: maximum likelihood; a tie is half a win, the mean is 1000. Elo: K = 4, median. [low, high]: "
+        f"95 % of {result.resamples} bootstrap resamples of the battles, and of whole images for agreement and bias."
     )
     yield from few_images(result.battles["img"].nunique())
     if "weight" in result.battles:
-        yield (
-            "Weights: in Bradley-Terry each battle counts 1 / P, P being the share of its pair of models in all "
-            "battles. Elo, agreement, bias and CapArena-Auto are not weighted."
-        )
-    if result.auto:
-        yield (
-            "CapArena-Auto: mean over the baselines of 100 (wins - losses) / battles, where one without a verdict that "
-            "can be read is a tie; 0 against itself."
-        )
+        yield "In Bradley-Terry each battle counts 1 / P, P being the share of its pair of models in all battles."
     if result.ranking is not None:
         shared = result.ranking.common(name for name in model_pairs(result.battles)[0] if name != HUMAN)
         yield f"Fixed ranking: {result.ranking.source}; {len(shared)} models are in it and in the battles."
     if result.agreement:
-        yield (
-            "Agreement: share of battles with the people's verdict, ties included. Bias: win rate by the voter minus "
-            "win rate by people. Battles of the source 'human' are left out. Intervals: 95 % of "
-            f"{result.resamples} bootstrap resamples of whole images."
-        )
+        yield "Bias: win rate by the voter minus win rate by people. Battles of the source 'human' are left out."
     for voter in result.voters:
         if voter.position is not None and voter.position.first + voter.position.second:
             yield f"{voter.name}: the first caption {voter.position.sentence}"

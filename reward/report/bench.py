@@ -213,11 +213,8 @@ def _rules(table: BenchTable, evaluation: Evaluation) -> Iterator[str]:
         yield "the mean of a caption's ratings counts"
     elif spec.form == RATINGS:
         yield "every rating of a caption counts by itself, with its score repeated"
-    if MEAN in evaluation.estimates and spec.form == PAIRS:
-        yield f"{MEAN!r} is the mean over the categories"
-    elif MEAN in evaluation.estimates:
-        mean = f"{MEAN!r} is the mean of {evaluation.statistic} over the aspects"
-        yield f"{mean}; a metric with one score has it compared with each of them"
+    if MEAN in evaluation.estimates and spec.form != PAIRS:
+        yield "a metric with one score has it compared with each aspect"
     if table.benchmark.draws:
         yield f"the mean over {table.benchmark.draws} draws of {spec.drawn} references"
     if len(evaluation.estimates) > 1:
