@@ -40,23 +40,10 @@ def bench_report(tables: Sequence[BenchTable], *, command: str, seed: int, resam
     published: list[tuple[str, str, Compared]] = []
     benchmarks = []
     for table in tables:
-        shown.append(_agreement(table))
-        if table.raters is not None:
-            raters = {}
-            for name, estimates in table.raters.agreement.items():
-                raters[name] = {column: percent(interval) for column, interval in estimates.items()}
-            title = f"{table.title}: tau x 100 with the mean of all raters but one"
-            shown.append(Table(title, frame_of_rows(raters)))
-        details = {}
+        shown += _benchmark_tables(table)
+        benchmarks.append(_benchmark_figures(table))
         for row in table.rows:
             published += [(row.metric.label, table.title, figure) for figure in row.published]
-            if row.evaluation is not None:
-                details[row.metric.label] = row.evaluation.details
-        benchmark: dict[str, Any] = {"title": table.title, "data": table.data, "details": details}
-        if table.threshold is not None:
-            shown.append(_failures(table, table.threshold))
-            benchmark["failures"] = failures(table.benchmark, _scores(table), table.threshold)
-        benchmarks.append(benchmark)
     if published:
         shown.append(published_table(published))
     judged_by = dict.fromkeys(table.benchmark.spec.judged_by for table in tables)
@@ -69,6 +56,32 @@ def bench_report(tables: Sequence[BenchTable], *, command: str, seed: int, resam
         list(_notes(tables, resamples)),
         plots=[(table.title, _plots(table)) for table in tables],
     )
+
+
+def _benchmark_tables(table: BenchTable) -> list[Table]:
+    """The tables of one benchmark: agreement, and if they were asked for one rater and failures."""
+    shown = [_agreement(table)]
+    if table.raters is not None:
+        rows = {}
+        for name, estimates in table.raters.agreement.items():
+            rows[name] = {column: percent(interval) for column, interval in estimates.items()}
+        title = f"{table.title}: tau x 100 with the mean of all raters but one"
+        shown.append(Table(title, frame_of_rows(rows)))
+    if table.threshold is not None:
+        shown.append(_failures(table, table.threshold))
+    return shown
+
+
+def _benchmark_figures(table: BenchTable) -> dict[str, Any]:
+    """What JSON has of a benchmark beside its tables: all coefficients as fractions, and each failure."""
+    details = {}
+    for row in table.rows:
+        if row.evaluation is not None:
+            details[row.metric.label] = row.evaluation.details
+    figures: dict[str, Any] = {"title": table.title, "data": table.data, "details": details}
+    if table.threshold is not None:
+        figures["failures"] = failures(table.benchmark, _scores(table), table.threshold)
+    return figures
 
 
 def _overview(tables: Sequence[BenchTable]) -> Table:

@@ -212,6 +212,7 @@ def test_the_folder_of_a_report_holds_three_whole_files(tmp_path):
     assert (folder / "bench.html").read_text().count(best) == 2
     text = (folder / "bench.md").read_text()
     assert (text.count("## "), text.count("| **length** | **"), text.count("| length | **")) == (3, 2, 1)
+    assert "nan" not in text
     assert re.match("python .* · seed 0 · 20 resamples", text.splitlines()[-1])
 
     alone = report.write(tmp_path / "alone.html")
