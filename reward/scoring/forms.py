@@ -41,7 +41,7 @@ def open_json(path: Path) -> Source:
         document = loaded(content) if content else []
     except (ValueError, RecursionError) as error:
         first, _, following = content.partition(b"\n")
-        if following and isinstance(json_row(first, ""), dict):
+        if following and isinstance(json_row(first.strip(), ""), dict):
             raise DataError(f"{path} holds an object a line, and no JSON document: name it .jsonl") from error
         raise DataError(f"{path} is not valid JSON: {error}") from error
     if isinstance(document, dict):

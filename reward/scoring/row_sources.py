@@ -33,6 +33,8 @@ _SEPARATORS = (",", "\t", ";", "|")  # of CSV; the third is Excel's in many lang
 _NUMBER_OF_CAPTION = re.compile(r"#\d+$")  # "1000268201.jpg#0" in Flickr8k.token.txt
 _QUOTED_AS_CSV = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')  # a field of a TSV file that a CSV writer has written
 
+_DECODER = json.JSONDecoder()
+
 # Where a row is, for messages, and its fields.
 _Row: TypeAlias = "tuple[str, list[str]] | BadRow"
 
@@ -69,7 +71,7 @@ class RowSource(Source):
             self.num_rows += 1
             if isinstance(row, BadRow):
                 first = first or row
-            else:
+            elif not row.keys() <= columns.keys():
                 columns.update(dict.fromkeys(row))
         self.columns = list(columns)
         if first is not None and not columns:
@@ -117,15 +119,20 @@ class HeldRows(RowSource):
 
 def json_rows(file: IO[bytes], start: int = 0) -> Iterator[dict[str, Any] | BadRow]:
     """The objects of JSON lines, from one on."""
-    lines = ((number, line) for number, line in enumerate(without_mark(file), start=1) if line.strip())
-    for number, line in islice(lines, start, None):
-        yield json_row(line, f"line {number}")
+    row = 0
+    for number, line in enumerate(without_mark(file), start=1):
+        line = line.strip()
+        if not line:
+            continue
+        if row >= start:
+            yield json_row(line, f"line {number}")
+        row += 1
 
 
 def json_row(text: bytes, where: str) -> dict[str, Any] | BadRow:
     """The JSON object in some bytes; `where` names the place if they hold none."""
     try:
-        return _row(loaded(text.strip()), where)
+        return _row(loaded(text), where)
     except json.JSONDecodeError as error:
         return BadRow(f"{where} is not valid JSON: {error.msg} (character {error.pos + 1})")
     except (ValueError, RecursionError) as error:  # ValueError: not Unicode
@@ -148,9 +155,12 @@ def is_unicode(text: str) -> bool:
 
 
 def loaded(content: bytes) -> Any:
-    """The JSON value in some bytes. Raises ValueError, also for text that no tokenizer takes."""
-    value = json.loads(content.decode())  # given bytes, json would look for other encodings in each line
-    if b"\\ud" in content.lower():  # perhaps half of a surrogate pair, which no tokenizer and no file takes
+    """The JSON value in some bytes without white space around. Raises ValueError, also for what no tokenizer takes."""
+    text = content.decode()
+    value, end = _DECODER.raw_decode(text)  # `json.loads` would look for encodings and white space in each line
+    if end != len(text):
+        raise json.JSONDecodeError("Extra data", text, end)
+    if b"\\ud" in content or b"\\uD" in content:  # perhaps half of a surrogate pair, which no tokenizer takes
         json.dumps(value, ensure_ascii=False).encode()
     return value
 
