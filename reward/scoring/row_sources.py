@@ -30,7 +30,6 @@ from reward.errors import DataError
 from reward.scoring.sources import BadRow, Source, check_names
 
 _SEPARATORS = (",", "\t", ";", "|")  # of CSV; the third is Excel's in many languages, the last of Flickr30k
-_NUMBER_OF_CAPTION = re.compile(r"#\d+$")  # "1000268201.jpg#0" in Flickr8k.token.txt
 _QUOTED_AS_CSV = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')  # a field of a TSV file that a CSV writer has written
 
 _DECODER = json.JSONDecoder()
@@ -176,21 +175,18 @@ class TextTable(RowSource):
 
     Args:
         path: a `.tsv` file has tabs between fields; any other is CSV, whose header tells what stands between them.
-        names: of the columns of a file without a header line, which is read as TSV; its first column holds images, as
-            in Flickr8k.token, with the number of the caption.
     """
 
     is_csv = True
 
-    def __init__(self, path: Path, names: Sequence[str] | None = None) -> None:
-        self._names = names
-        self._is_tsv = names is not None or path.name.lower().removesuffix(".gz").endswith(".tsv")
+    def __init__(self, path: Path) -> None:
+        self._is_tsv = path.name.lower().removesuffix(".gz").endswith(".tsv")
         super().__init__(path)
 
     def parsed(self, start: int = 0) -> Iterator[dict[str, Any] | BadRow]:
         with opened(self.path) as file:
             rows = _tsv_rows(self.path, file) if self._is_tsv else _csv_rows(self.path, file)
-            names = self._names or self._header(next(rows, None))
+            names = self._header(next(rows, None))
             whole = (row for row in rows if isinstance(row, BadRow) or row[1] or len(names) == 1)
             for row in islice(whole, start, None):
                 yield row if isinstance(row, BadRow) else self._cells(*row, names)
@@ -214,8 +210,6 @@ class TextTable(RowSource):
             return BadRow(f"{where} has {len(fields)} fields, but the header has {len(names)}")
         if not is_unicode("".join(fields)):
             return BadRow(f"{where} is not UTF-8{_remedy(self.path)}")
-        if self._names:
-            fields[0] = _NUMBER_OF_CAPTION.sub("", fields[0])
         return dict(zip(names, fields, strict=True))
 
 
@@ -236,9 +230,6 @@ def _csv_rows(path: Path, file: IO[bytes]) -> Iterator[_Row]:
     csv.field_size_limit(max(csv.field_size_limit(), 2**27))
     text = _text(file, newline="")
     head = text.readline()
-    skipped = 0
-    if head.startswith("sep="):  # by Excel, for itself
-        head, skipped = text.readline(), 1
     if not head:
         return
     bare = re.sub(r'"[^"]*"', "", head)
@@ -246,11 +237,11 @@ def _csv_rows(path: Path, file: IO[bytes]) -> Iterator[_Row]:
     is_spaced = f"{separator} " in bare  # "image, caption": the space is no part of a cell
     reader = csv.reader(chain([head], text), delimiter=separator, skipinitialspace=is_spaced, strict=True)
     while True:
-        first = reader.line_num + skipped + 1
+        first = reader.line_num + 1
         try:
             fields = next(reader, None)
         except csv.Error as error:
-            last = reader.line_num + skipped
+            last = reader.line_num
             if last > first:  # the rows after it would be read as one field
                 raise DataError(
                     f"{path}: a quote that opens in line {first} is not closed as it should be: the text up to line "
@@ -260,7 +251,7 @@ def _csv_rows(path: Path, file: IO[bytes]) -> Iterator[_Row]:
             continue
         if fields is None:
             return
-        last = reader.line_num + skipped
+        last = reader.line_num
         yield (f"line {first}" if last == first else f"the row in lines {first} to {last}"), fields
 
 
