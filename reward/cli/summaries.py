@@ -158,7 +158,7 @@ def _print_remarks(summary: ScoringSummary) -> None:
     if 1 < summary.groups == summary.rows:
         console.print(
             f"no two rows share a value of {summary.columns['group']}, so that nothing was compared; name the column "
-            "that the candidates of one image share with --group-column",
+            "that the candidates of one image share with --image-column",
             style="yellow",
         )
     if summary.readings:
