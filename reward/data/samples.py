@@ -82,7 +82,8 @@ class CaptionSample:
             raise InvalidSampleError(f"candidate must be a string, got {type(candidate).__name__}: {candidate!r:.80}")
         if is_blank(candidate):
             raise InvalidSampleError("candidate is empty: a caption needs at least one visible character")
-        check_encodable(candidate, "candidate")
+        if not candidate.isascii():
+            check_encodable(candidate, "candidate")
         for name, text in (("question", question), ("task", task)):
             if text is None:
                 continue

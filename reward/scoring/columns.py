@@ -185,7 +185,7 @@ class ColumnPlan:
             raise InvalidSampleError(
                 f"column {self.caption!r} holds a list of captions: `capreward rerank` scores those of a list"
             )
-        elif isinstance(cell, Mapping):
+        elif isinstance(cell, dict):
             raise InvalidSampleError(
                 f"column {self.caption!r} holds an object with the fields {reprlib.repr([*cell])}: write the one with "
                 "the caption as a column of its own"

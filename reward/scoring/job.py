@@ -266,8 +266,7 @@ def _chunks(
                     most = rows
                 chunk.add(task)
                 # While the last images of a full chunk are waited for, the threads have some of the next one.
-                has_work = len(chunk.images) >= IMAGES_AHEAD or not picture_reader.is_needed
-                if full is not None and has_work:
+                if full is not None and (len(chunk.images) >= IMAGES_AHEAD or not picture_reader.is_needed):
                     yield full.decoded()
                     full = None
             for rest in (full, chunk):
