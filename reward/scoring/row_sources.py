@@ -158,7 +158,7 @@ def loaded(content: bytes) -> Any:
     text = content.decode()
     value, end = _DECODER.raw_decode(text)  # `json.loads` would look for encodings and white space in each line
     if end != len(text):
-        raise json.JSONDecodeError("Extra data", text, end)
+        _DECODER.decode(text)  # which says what follows the value
     if b"\\ud" in content or b"\\uD" in content:  # perhaps half of a surrogate pair, which no tokenizer takes
         json.dumps(value, ensure_ascii=False).encode()
     return value
