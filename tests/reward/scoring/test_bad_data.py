@@ -39,6 +39,7 @@ BAD_ROWS = [  # (line, kind of its error, part of the message)
     ('{"image": "text.png", "candidate": "a"}', "image", "is not an image"),
     ('{"image": "bomb.png", "candidate": "a"}', "image", "pixels"),
     ('{"image": "0.png", "candidate": "fail"}', "metric", "the caption says fail"),
+    ('{"image": "0.png", "candidate": "a"} {}', "row", "is not valid JSON: Extra data (character 38)"),
 ]
 
 
@@ -187,8 +188,7 @@ RANKED = {"task": rerank_dataset}
         (ROW, "length", {"output": "blocked.jsonl"}, "cannot write"),
         ({"candidates": ["a"]}, BOTH, RANKED, "each metric a weight in the mean, as in --weights vela=0.5,length=0.5"),
         ({"candidate": "a"}, "length", RANKED, "each row has one candidate, and no column names the image: name the"),
-        ({"cand": "a", "id": 1}, "length", {**RANKED, "group_column": "ids"}, "names 'ids', which is no column. Did"),
-        ({"caption": ["a"], "id": 1}, "length", {**RANKED, "group_column": "id"}, "compete: leave out --group-column"),
+        ({"cand": "a", "id": 1}, "length", {**RANKED, "image_column": "ids"}, "names 'ids', which is no column. Did"),
         ({"own": 2.5}, "length", {**RANKED, "candidates_column": "own"}, "holds float, neither lists of captions nor"),
     ],
 )
