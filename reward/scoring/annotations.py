@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
@@ -16,13 +17,16 @@ from reward.data.samples import find_column, one_image, read_references
 from reward.errors import DataError, InvalidSampleError
 from reward.scoring.sources import BadRow, DerivedSource, Source, path_in
 
+# COCO names images by number: 391895 in its annotations is COCO_val2014_000000391895.jpg.
+_ZEROS = re.compile(r"^(COCO_\w+_)?0+(?=\d)")
 _Names = tuple[str, ...]  # of an image: its number, if it has one, its path from the root of the disk, and as written
 
 
 def with_annotations(reader: Source, annotations: Source) -> Source:
     """The data with `file_name` and `references` of the annotations, as far as they have no such columns.
 
-    Images are joined by `image_id` or path, as it is written or from the folder of its file.
+    Images are joined by `image_id` or path; by their bare names, without folder and ending, only where one image on
+    either side has that name.
 
     Args:
         reader: captions with `image_id` or the path of their image, such as COCO's results.
@@ -36,17 +40,21 @@ def with_annotations(reader: Source, annotations: Source) -> Source:
     if not keys:
         raise DataError(f"{reader.name} has no column image_id or image, by which it could be joined: {reader.columns}")
     facts = _facts_of_images(annotations)
-    find = partial(_facts_of_row, _facts_by_name(facts), keys, reader.folder)
-    if not any(find(row) for row in reader.rows(keys) if not isinstance(row, BadRow)):
+    data_names: dict[_Names, None] = {}
+    for row in reader.rows(keys):
+        if not isinstance(row, BadRow):
+            data_names[_names(keys, reader.folder, row)] = None
+    join = _Join(facts, data_names)
+    if not any(map(join.facts, data_names)):
         first = next(iter(facts), ("none",))
         raise DataError(
-            f"no image of {reader.name} is in {annotations.name}, which has {first[-1]!r}: both need the same "
-            f"image_id or the same path. The images are read from the column {keys[0]!r}"
+            f"no image of {reader.name} is in {annotations.name}, which has {first[-1]!r}; the images are read from "
+            f"the column {keys[0]!r}"
         )
     columns = {*chain.from_iterable(facts.values())}
     adds = [name for name in ("file_name", "references") if name in columns and name not in reader.columns]
     how = f"annotations {annotations.fingerprint()}"
-    return DerivedSource(reader, how, adds, keys, find)
+    return DerivedSource(reader, how, adds, keys, partial(_facts_of_row, join, keys, reader.folder))
 
 
 def _facts_of_images(annotations: Source) -> dict[_Names, dict[str, Any]]:
@@ -77,26 +85,37 @@ def _facts_of_images(annotations: Source) -> dict[_Names, dict[str, Any]]:
     return facts
 
 
-def _facts_by_name(facts: Mapping[_Names, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """{name: what is said of its image}, of the names that only one image has."""
-    by_name: dict[str, dict[str, Any]] = {}
-    ambiguous: set[str] = set()
-    for names, values in facts.items():
+class _Join:
+    """Finds what the annotations say of an image.
+
+    Args:
+        annotated: {names of an image: what is said of it}.
+        in_data: the names of each image of the data.
+    """
+
+    def __init__(self, annotated: Mapping[_Names, dict[str, Any]], in_data: Iterable[_Names]) -> None:
+        self._by_name: dict[str, dict[str, Any]] = {}
+        for name, names in _names_of_one(annotated, iter).items():
+            self._by_name[name] = annotated[names]
+        self._by_bare_name: dict[str, dict[str, Any]] = {}
+        # photos/1.jpg and drawings/1.jpg are two images, whichever of them is annotated.
+        bare_names = _names_of_one(in_data, _bare_names)
+        for name, names in _names_of_one(annotated, _bare_names).items():
+            if name in bare_names:
+                self._by_bare_name[name] = annotated[names]
+
+    def facts(self, names: _Names) -> dict[str, Any]:
         for name in names:
-            if by_name.setdefault(name, values) is not values:
-                ambiguous.add(name)
-    for name in ambiguous:
-        del by_name[name]
-    return by_name
+            if name in self._by_name:
+                return self._by_name[name]
+        for name in _bare_names(names):
+            if name in self._by_bare_name:
+                return self._by_bare_name[name]
+        return {}
 
 
-def _facts_of_row(
-    by_name: Mapping[str, dict[str, Any]], keys: Sequence[str], folder: Path, row: Mapping[str, Any]
-) -> dict[str, Any]:
-    for name in _names(keys, folder, row):
-        if name in by_name:
-            return by_name[name]
-    return {}
+def _facts_of_row(join: _Join, keys: Sequence[str], folder: Path, row: Mapping[str, Any]) -> dict[str, Any]:
+    return join.facts(_names(keys, folder, row))
 
 
 def _names(keys: Sequence[str], folder: Path, row: Mapping[str, Any]) -> _Names:
@@ -113,3 +132,20 @@ def _names(keys: Sequence[str], folder: Path, row: Mapping[str, Any]) -> _Names:
             names[os.path.abspath(folder / path)] = None
         names[path] = None
     return tuple(names)
+
+
+def _bare_names(names: _Names) -> Iterator[str]:
+    """Names without folder and ending, and COCO's as a number."""
+    for name in names:
+        stem = os.path.splitext(os.path.basename(name))[0]
+        yield stem
+        yield _ZEROS.sub("", stem)
+
+
+def _names_of_one(images: Iterable[_Names], names_in: Callable[[_Names], Iterable[str]]) -> dict[str, _Names]:
+    """{name: the image}, of the names that only one image has."""
+    owners: dict[str, dict[str, _Names]] = {}
+    for names in images:
+        for name in names_in(names):
+            owners.setdefault(name, {})[names[0]] = names
+    return {name: next(iter(images.values())) for name, images in owners.items() if len(images) == 1}

@@ -252,13 +252,13 @@ def test_every_form_gives_the_scores_of_plain_rows_and_goes_on_after_a_stop(
 
 @pytest.mark.parametrize(
     ("content", "references"),
-    [(COCO, 1), ({name[0]: [text, "A star."] for name, text in BOTH}, 2)],
-    ids=["COCO", "{image: [references]}"],
+    [(COCO, 1), ({name[0]: [text, "A star."] for name, text in BOTH}, 2), (FRAME.to_csv(index=False), 1)],
+    ids=["COCO", "{image: [references]}", "csv"],
 )
 def test_annotations_name_images_and_give_references(content, references, folder, tmp_path):
     first = 7 if content is COCO else 0
     results = file("results.json", [{**row, "image_id": row["image_id"] + first} for row in RESULTS[::-1]])(folder)
-    known = file("known.json", content)(folder)
+    known = file("known.csv" if isinstance(content, str) else "known.json", content)(folder)
     rows, summary = scored(open_source(results, annotations=known), tmp_path / "out.jsonl", PictureScorer())
     assert summary.errors == {}
     assert [(round(255 * row["brightness"]), row["words"] - references) for row in rows] == SCORES[::-1]

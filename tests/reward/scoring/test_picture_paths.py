@@ -126,16 +126,18 @@ def test_data_of_addresses_alone_are_refused_before_a_model_is_loaded(address, t
 JOINS = [  # (images of the data, images of the annotations, whose references each row gets)
     (["a/1.png", "b/1.png", "1"], ["a/1.png", "b/1.png"], ["a/1.png", "b/1.png", None]),
     (["a/1.png", "b/1.png"], ["c/1.png"], None),
+    (["a/1.png", "b/1.png", "x.png"], ["a/1.png", "x.jpg"], ["a/1.png", None, "x.jpg"]),
     (["./photos/1.png"], ["photos/1.png"], ["photos/1.png"]),
     (["{}/photos/1.png"], ["photos/1.png"], ["photos/1.png"]),
     ([f"{COMPOSED}.png"], [f"{DECOMPOSED}.png"], [f"{DECOMPOSED}.png"]),
-    ([7, 7], ["7"], ["7", "7"]),
-    (["photos/1.png"], ["1"], None),
+    (["photos/1.png", "photos/1.png"], ["1"], ["1", "1"]),
+    (["image007.png"], ["image7.png"], None),
+    ([391895], ["COCO_val2014_000000391895.jpg"], ["COCO_val2014_000000391895.jpg"]),
 ]
 
 
 @pytest.mark.parametrize(("images", "annotated", "joined"), JOINS)
-def test_annotations_join_by_path(images, annotated, joined, tmp_path):
+def test_annotations_join_by_path_and_by_a_bare_name_that_is_one(images, annotated, joined, tmp_path):
     rows = [{"image": str(image).replace("{}", str(tmp_path)), "caption": "x"} for image in images]
     data = write_lines(tmp_path / "data.jsonl", rows)
     known = write_lines(tmp_path / "known.jsonl", [{"image": name, "references": [name]} for name in annotated])
