@@ -189,6 +189,10 @@ Annotations = Annotated[
         help="File with the names of the images by image_id, their references, or both, such as captions_val2014.json."
     ),
 ]
+GroupColumn = Annotated[
+    str | None,
+    typer.Option(help="For one candidate a row: column of what the candidates of one image share; default: the image."),
+]
 Split = Annotated[str | None, typer.Option(help="Split to read of a data set with several, such as test.")]
 
 

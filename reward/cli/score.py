@@ -240,7 +240,7 @@ def score(
 
 
 @options.describe(
-    "metric set weights output candidate-column image-column references-column image-root device devices "
+    "metric set weights output candidate-column group-column image-column references-column image-root device devices "
     "cache top overwrite quiet",
     synonyms={"--images --image-folder --image-dir": "--image-root FOLDER"},
 )
@@ -256,6 +256,7 @@ def rerank(
             f"default: {names_in_words('candidate')}.",
         ),
     ] = None,
+    group_column: options.GroupColumn = None,
 ) -> None:
     """Order the candidates of every image by reward, best first.
 
@@ -276,7 +277,7 @@ def rerank(
     The output has the candidates in order, `best`, `order` (their places in the input), `rewards`, one list an
     aspect, `truncated` and `error`. Candidates that cannot be scored come last.
 
-    Or one candidate a line, in any order; those of one image, or of one value of --image-column, compete:
+    Or one candidate a line, in any order; those of one image, or of one value of --group-column, compete:
 
     ```
     {"image": "photos/1.jpg", "candidate": "A dog.", "model": "small"}
@@ -289,7 +290,7 @@ def rerank(
     """
     from reward.scoring.dataset import rerank_dataset
 
-    arguments = {**scoring.arguments(), "candidates_column": candidates_column}
+    arguments = {**scoring.arguments(), "candidates_column": candidates_column, "group_column": group_column}
     _run(rerank_dataset, data, scoring, arguments, kind="ranked")
 
 

@@ -71,6 +71,7 @@ def read_candidates(
         metric_spec("length"),  # which needs no further column
         candidate=candidate_column or scored_columns.get("candidate"),
         image=image,
+        group=scored_columns.get("group"),
         ranked=reader,
     )
     score = score_column
@@ -99,6 +100,8 @@ def read_candidates(
                 question = parse_list(question)
         messages = _messages(question)
         facts: list[Any] = [_image_name(row.get(image), root), messages]
+        if plan.group not in (None, image):
+            facts.append(image_identity(row.get(plan.group)))
         key = json.dumps(facts, ensure_ascii=False, default=str)
         if key not in groups:
             picture, problem = _picture(row.get(image), root)

@@ -62,13 +62,14 @@ class ColumnPlan:
     Args:
         caption: holds the caption, or the list of captions when `many`.
         image, references: None where none are read.
-        group: the column of images, when rows with one candidate each are to be ranked: those of one image compete.
+        group: holds what the candidates of one image share, when rows with one candidate each are to be ranked.
         context: (role, column) of a candidate's "question" and "task", of its image's "box", see `BoxedImage`, and of
             what else its metric needs, see `MetricSpec.columns`.
         strip_thinking: whether captions are taken out of what a model wrote, see
             `reward.data.written_captions.caption_in`.
         specs: of the metrics.
         is_csv: whether captions are texts, also where they are lists.
+        groups_by_image: whether the group is the image: two paths of one file are one group.
     """
 
     caption: str
@@ -80,6 +81,7 @@ class ColumnPlan:
     strip_thinking: bool = field(default=False, repr=False)
     specs: tuple[MetricSpec, ...] = field(default=(), repr=False)
     is_csv: bool = field(default=False, repr=False)
+    groups_by_image: bool = field(default=False, repr=False)
 
     @property
     def names(self) -> list[str]:
@@ -113,7 +115,7 @@ class ColumnPlan:
             texts.append(row.get(self.references))
         for _, column in self.context:
             texts.append(row.get(column))
-        if self.group is not None and self.image is None:
+        if self.group not in (None, self.image):
             texts.append(row.get(self.group))
         # By the name a part knows its rows again: whatever is read of a row is in it, and nothing else is.
         task.name = repr([texts, written_image, task.stamp])
@@ -214,10 +216,12 @@ class ColumnPlan:
         group = missing_to_none(row.get(str(self.group)))
         if isinstance(group, str) and is_blank(group):  # of a table of text
             group = None
-        with suppress(InvalidSampleError):  # several images are a group, too
-            group = one_image(group)
+        if self.groups_by_image:
+            with suppress(InvalidSampleError):  # several images are a group, too
+                group = one_image(group)
         if group is not None:
-            identity = image_identity(group, root)
+            # Another group than the image may be a number or a name, which is no path.
+            identity = image_identity(group, root if self.groups_by_image else None)
             task.group = hashlib.sha256(identity.encode(errors="surrogatepass")).hexdigest()[:16]
             return
         has_no_image = task.image_problem is not None and _any_needs_image(self.specs)
@@ -232,6 +236,7 @@ def find_columns(
     candidate: str | None = None,
     image: str | None = None,
     references: str | None = None,
+    group: str | None = None,
     ranked: Source | None = None,
     context: Mapping[str, str] | None = None,
     strip_thinking: bool = False,
@@ -242,15 +247,16 @@ def find_columns(
     Args:
         columns: the columns there are.
         specs: the metric, or several; an image column is used only if one needs it, or if `image` names one.
-        candidate, image, references: column names given by the user.
-        ranked: the data, if the candidates of an image are to be ranked: look for `candidates`, else for `candidate`.
-            If the column holds no lists, each row has one candidate, and rows of one image belong together.
+        candidate, image, references, group: column names given by the user.
+        ranked: the data, if the candidates of an image are to be ranked: look for `candidates`, else for `candidate`
+            (first, if a group is given). If the column holds no lists, each row has one candidate, and rows of one
+            group (else of one image) belong together.
         context, strip_thinking, is_csv: see `ColumnPlan`; a metric that reads questions finds the column `question` by
             itself.
 
     Raises:
         DataError: a column is missing or could be one of several; the message names those there are. Or the column of
-            candidates to rank holds neither lists nor texts.
+            candidates to rank holds neither lists nor texts, or lists although a group is given.
 
     Example:
         >>> from reward.registry import metric_spec
@@ -280,26 +286,36 @@ def find_columns(
     needed_by = _needed_by(specs, "references")
     references = find_column("references", columns, references, option="--references-column", needed_by=needed_by)
 
-    # Candidates to be ranked are first looked for as lists.
-    roles = ["candidate"] if ranked is None else ["candidates", "candidate"]
+    # Without a named group, candidates to be ranked are first looked for as lists.
+    roles = ["candidate"]
+    if ranked is not None and group is None:
+        roles = ["candidates", "candidate"]
     caption = None
     for role in roles:
         caption = caption or find_column(role, columns, candidate, option="--candidate-column")
     caption = caption or find_column(roles[0], columns, option="--candidate-column", needed_by="scoring")
     assert caption is not None
 
-    # Lists compete row by row; captions that come one a row compete with those of their image.
+    # Lists compete row by row; captions that come one a row compete with those of their image, or of a named group.
     many = ranked is not None and _holds_lists(ranked, caption)
-    group = None
-    if ranked is not None and not many:
-        group = image or find_column("image", columns, option="--image-column")
+    if many and group is not None:
+        raise DataError(
+            f"column {caption!r} holds lists of captions, and those of a row compete: leave out --group-column, "
+            "which is for one caption a row"
+        )
+    groups_by_image = ranked is not None and not many and group is None
+    if groups_by_image:
+        group = image or find_column("image", columns, option="--group-column")
         if group is None:
             raise DataError(
                 "each row has one candidate, and no column names the image: name the column that the candidates of one "
-                f"image share with --image-column. The columns are: {join_names(columns)}."
+                f"image share with --group-column. The columns are: {join_names(columns)}."
             )
+    elif group is not None:
+        find_column("group", columns, group, option="--group-column")
+        groups_by_image = group == image
     pairs = tuple((role, column) for role, column in context_columns.items() if column is not None)
-    return ColumnPlan(caption, image, references, many, group, pairs, strip_thinking, specs, is_csv)
+    return ColumnPlan(caption, image, references, many, group, pairs, strip_thinking, specs, is_csv, groups_by_image)
 
 
 def _further_roles(specs: Sequence[MetricSpec]) -> list[str]:

@@ -146,6 +146,7 @@ def rerank_dataset(
     candidates_column: str | None = None,
     image_column: str | None = None,
     references_column: str | None = None,
+    group_column: str | None = None,
     strip_thinking: bool = False,
     top: str | int | None = None,
     min_reward: float | None = None,
@@ -170,6 +171,8 @@ def rerank_dataset(
         data, scorer, output, image_column, references_column, strip_thinking, top, min_reward, dedupe, overwrite,
             progress: as for `score_dataset`.
         candidates_column: holds a list of captions a row; None finds candidates, cands or captions.
+        group_column: says that each row has one candidate, and holds what those of one image share; None takes the
+            image's column, if there is a column for one candidate only.
         settings: all others of `score_dataset`.
 
     Example:
@@ -183,6 +186,6 @@ def rerank_dataset(
         'a red star on grass'
     """
     columns: dict[str, Any] = {"candidate": candidates_column, "image": image_column, "references": references_column}
-    columns["strip_thinking"] = strip_thinking
+    columns |= {"group": group_column, "strip_thinking": strip_thinking}
     run = FileRun(data, scorer, output, columns, Selection(top, min_reward, dedupe), is_ranked=True, **settings)
     return run(overwrite=overwrite, progress=progress)

@@ -188,7 +188,8 @@ RANKED = {"task": rerank_dataset}
         (ROW, "length", {"output": "blocked.jsonl"}, "cannot write"),
         ({"candidates": ["a"]}, BOTH, RANKED, "each metric a weight in the mean, as in --weights vela=0.5,length=0.5"),
         ({"candidate": "a"}, "length", RANKED, "each row has one candidate, and no column names the image: name the"),
-        ({"cand": "a", "id": 1}, "length", {**RANKED, "image_column": "ids"}, "names 'ids', which is no column. Did"),
+        ({"cand": "a", "id": 1}, "length", {**RANKED, "group_column": "ids"}, "names 'ids', which is no column. Did"),
+        ({"caption": ["a"], "id": 1}, "length", {**RANKED, "group_column": "id"}, "compete: leave out --group-column"),
         ({"own": 2.5}, "length", {**RANKED, "candidates_column": "own"}, "holds float, neither lists of captions nor"),
     ],
 )

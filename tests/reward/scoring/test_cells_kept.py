@@ -117,7 +117,7 @@ def test_a_line_of_json_has_paths_in_place_of_pictures_and_null_for_what_is_no_n
 def test_groups_and_ratings_are_what_was_written(tmp_path):
     path = tmp_path / "data.csv"
     path.write_text("id,caption\n1.1,a\n1.10,a b\n1.1,a b c\n,a\n")
-    summary = rerank_dataset(path, "length", tmp_path / "out.csv", image_column="id")
+    summary = rerank_dataset(path, "length", tmp_path / "out.csv", group_column="id")
     assert cells_of(tmp_path / "out.csv", "rank") == ["2", "1", "1", ""]
     assert (summary.groups, list(summary.errors)) == (2, ["group"])
     rated = {"csv": "caption;rating\na;0,5\nb;1,5\n", "tsv": "caption\trating\na\t0,5\nb\t1,5\n"}

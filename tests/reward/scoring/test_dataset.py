@@ -119,7 +119,7 @@ def test_candidates_of_a_row_are_ordered_and_none_is_lost(folder):
 def test_candidates_of_an_image_or_a_group_compete(folder):
     texts = ["one two", "one", "one two three", "", "one", "two one"]
     rows = [{"id": group, "cand": text} for group, text in zip(["x", "y", "x", "y", None, "x"], texts, strict=True)]
-    options = {"task": rerank_dataset, "image_column": "id", "prefix": "p_"}
+    options = {"task": rerank_dataset, "group_column": "id", "prefix": "p_"}
     got, summary = scored(rows, folder / "out.parquet", part_rows=2, **options)
     assert [row["p_rank"] for row in got] == [2, 1, 1, 2, None, 3]  # a tie keeps the order
     assert [row["p_reward"] for row in got] == [2, 1, 3, 0, None, 2]

@@ -94,7 +94,7 @@ def _score(data):
 
 
 def _rerank(data):
-    rerank_dataset(data, "cider", data.with_name("ranked.jsonl"))
+    rerank_dataset(data, "cider", data.with_name("ranked.jsonl"), group_column="image")
     return [row["cider"] for row in read_lines(data.with_name("ranked.jsonl"))]
 
 
