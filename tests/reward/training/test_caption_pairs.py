@@ -58,6 +58,29 @@ def test_columns_named_after_categories_hold_texts_lists_or_nothing():
     assert len({held_out.draw(first, epoch).incorrect for epoch in range(20)}) == 1
 
 
+def as_message(texts):
+    return [[{"role": "assistant", "content": text}] for text in texts]
+
+
+BETTER, WORSE = ["A red star.", "Two cats.", "A dog."], ["A star.", "Cats.", "An animal."]
+NO_PAIRS = dict.fromkeys(("caption", "incorrect", "category"))
+BATTLES = {"source1": ["a"] * 4, "source2": ["b"] * 4, "winner": ["a", "b", "a", "equal"]}
+BATTLES |= {"caption1": [BETTER[0], WORSE[1], BETTER[2], "One."], "caption2": [WORSE[0], BETTER[1], WORSE[2], "Two."]}
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        pytest.param({"chosen": BETTER, "rejected": WORSE}, id="texts"),
+        pytest.param({"chosen": as_message(BETTER), "rejected": as_message(WORSE)}, id="messages"),
+        pytest.param(BATTLES, id="battles, one of them a tie"),
+    ],
+)
+def test_preferences_are_pairs_of_one_kind(columns):
+    pairs = table(pair_rows(len(next(iter(columns.values()))), **NO_PAIRS, **columns))
+    assert (pairs.counts(), captions(pairs)[::2], captions(pairs)[1::2]) == ({"preference": 3}, BETTER, WORSE)
+
+
 def test_a_corruption_that_a_caption_does_not_allow_is_made_of_another():
     rows = pair_rows(3, caption=["Star.", "Ring.", "A cat sleeps. A dog runs."], incorrect=None, category=None)
     pairs = table(rows, "shuffle")
@@ -84,6 +107,8 @@ def test_what_is_left_out_is_told():
         ({"caption": ["a", " ", "c", "d"]}, "row 1: candidate is empty"),
         ({"category": ["a", "b", "c", None]}, "row 3: category of a negative must be a string"),
         ({"incorrect_action": [1, 2, 3, 4]}, "row 0: text of a negative must be a string"),
+        ({**NO_PAIRS, "chosen": ["a"] * 4, "rejected": [1] * 4}, "row 0: a completion must be a string or a list"),
+        ({**NO_PAIRS, **BATTLES, "winner": ["c"] * 4}, "row 0: winner must be 'a', 'b' or 'equal', got 'c'"),
         ({"category": ["noun"] * 4}, "no pairs of the categories count; it offers noun, repeat, shuffle"),
     ],
 )
