@@ -8,6 +8,7 @@ import torch
 from transformers import Gemma3ForConditionalGeneration
 
 from reward import CaptionSample, load_scorer
+from reward.errors import CapRewardError
 from reward.metrics.vlmreward import training
 from reward.training.config import make_config
 from reward.training.loop import train
@@ -92,6 +93,12 @@ def test_loss_and_gradient_of_one_pass_over_an_image_are_those_of_two(kind, back
     for name in ("two", "two, recomputed"):
         assert losses[name] == pytest.approx(losses["one pass"], abs=1e-5)
         assert all(torch.allclose(value, one[key], atol=1e-5) for key, value in gradients[name].items())
+
+
+def test_a_picture_that_cannot_be_read_ends_the_training(backbones):
+    network = make_network(backbones["llava"])
+    with pytest.raises(CapRewardError, match=r"no\.png"):
+        scores_of(network, [CaptionSample(caption, "no.png") for caption in CAPTIONS * 2])
 
 
 @pytest.mark.parametrize(("kind", "has_file"), [("llava", True), ("qwen2-vl", True), ("gemma3", False)])
