@@ -2,9 +2,9 @@
 
     python -m examples.research.reward_model --output runs/reward_model
 
-The embedded captioner writes several captions of each drawing; the oracle prefers the one with the highest F1 to the
-one with the lowest, as people would whom nobody has to pay. The captioner becomes the reward model, with adapters and a
-head. Then another copy of it is trained against that reward, and the oracle says what came of it.
+The embedded captioner writes several captions of each drawing, and the oracle prefers the one with the highest F1 to
+the one with the lowest. The captioner becomes the reward model, with adapters and a head. Then another copy of it is
+trained against that reward, and the oracle says what came of it.
 
 Writes audit.csv and grpo.csv, and the run of `capreward train vlmreward` in the folder `reward`. Pairs that are there
 are not made again, and a training that was interrupted goes on.

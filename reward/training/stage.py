@@ -60,7 +60,8 @@ class TrainingResult:
     Args:
         folder: the checkpoint.
         figures: {part: {"tau_c": ..., "tau_c_<aspect>": ..., "mse": ..., "n": ...}}, or for pairs {part: {"accuracy":
-            ..., "accuracy_<category>": ..., "auc": ..., "n": pairs}}. A part that is also scored without references has
+            ..., "accuracy_<category>": ..., "auc": ..., "n": pairs, "low": ..., "high": ...}}, the last two the ends of
+            the accuracy's 95 % interval. A part that is also scored without references has
             a second entry `"<part> (reference-free)"`. After stages, these are the figures of the last one.
         steps: optimizer steps taken, in the last stage.
         best_step: step of the checkpoint that was kept.
