@@ -197,8 +197,9 @@ def make_table_pairs(splits: Sequence[Split], config: TrainingConfig, *, fresh: 
     offered = [*sorted(set().union(*kinds_of_rows)), *on_demand]
     categories, absent = [], []
     by_default = offered
-    if PREFERENCE in offered:  # which are all that is to be learned, unless the settings name more
-        by_default = [category for category in offered if category not in on_demand]
+    if any(PREFERENCE in split.rows["category"] for split in splits if "category" in split.rows.column_names):
+        # Who gives preferences wants no errors made on demand, unless the settings name them.
+        by_default = [PREFERENCE, *(category for category in offered if category not in on_demand)]
     for category in config.categories or dict.fromkeys(by_default):
         if category in offered:
             categories.append(category)

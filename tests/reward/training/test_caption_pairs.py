@@ -110,12 +110,13 @@ def test_what_is_left_out_is_told():
         ({"incorrect_action": [1, 2, 3, 4]}, "row 0: text of a negative must be a string"),
         ({**NO_PAIRS, "chosen": ["a"] * 4, "rejected": [1] * 4}, "row 0: a completion must be a string or a list"),
         ({**NO_PAIRS, **BATTLES, "winner": ["c"] * 4}, "row 0: winner must be 'a', 'b' or 'equal', got 'c'"),
+        ({**NO_PAIRS, **BATTLES, "winner": ["equal"] * 4}, "no pairs of the categories preference; it offers repeat"),
         ({"category": ["noun"] * 4}, "no pairs of the categories count; it offers noun, repeat, shuffle"),
     ],
 )
 def test_bad_columns_name_split_and_row(columns, message):
     with pytest.raises(DataError, match=message):
-        table(pair_rows(**columns), *(["count"] if "offers" in message else []))
+        table(pair_rows(**columns), *(["count"] if "offers noun" in message else []))
 
 
 def test_pairs_of_several_sets_are_taken_together_whatever_columns_they_have(tmp_path):
