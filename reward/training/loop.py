@@ -128,7 +128,8 @@ def train(
                 f"the checkpoint {os.fspath(init)!r} says what the network is: leave out the settings of model "
                 f"{', '.join(stated)}, or train without a checkpoint"
             )
-        spec = _trained_spec(spec, read_config(start, metric=spec.name))
+        if spec.sources == "checkpoint":  # a folder of this library, which may state aspects
+            spec = _trained_spec(spec, read_config(start, metric=spec.name))
         record["init"] = {"source": os.fspath(init), "fingerprint": fingerprint_checkpoint(start)}
     process = begin(output, record, resume=resume)
     # Asked again for a run that is whole, nothing is trained: its record has all that the result holds.
