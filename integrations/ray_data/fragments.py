@@ -61,7 +61,7 @@ class Fragment:
         return open_source(path)
 
 
-def find_files(data: str | os.PathLike[str]) -> list[str]:
+def find_files(data: str | os.PathLike[str]) -> list[Path]:
     """The files of the input, absolute and sorted.
 
     Args:
@@ -75,7 +75,7 @@ def find_files(data: str | os.PathLike[str]) -> list[str]:
     paths = [Path(path) for path in files_of_pattern(data)]
     if os.path.isdir(data):
         paths = [path for path in Path(data).rglob("*") if not _is_hidden(path.relative_to(data))]
-    files = [os.path.abspath(path) for path in paths if kind_of(path) in KINDS and path.is_file()]
+    files = [Path(os.path.abspath(path)) for path in paths if kind_of(path) in KINDS and path.is_file()]
     kinds = sorted({str(kind_of(file)) for file in files})
     if len(kinds) != 1:
         raise DataError(
@@ -89,7 +89,7 @@ def _is_hidden(path: Path) -> bool:
     return any(name.startswith(("_", ".")) for name in path.parts)
 
 
-def split_parquet(files: Sequence[str], part_rows: int) -> list[Fragment]:
+def split_parquet(files: Sequence[Path], part_rows: int) -> list[Fragment]:
     """Fragments of Parquet files, in their order; row groups go together until they have `part_rows` rows.
 
     Raises:
@@ -109,7 +109,7 @@ def split_parquet(files: Sequence[str], part_rows: int) -> list[Fragment]:
     return fragments
 
 
-def _split(file: str, part_rows: int) -> tuple[pa.Schema, list[Fragment]]:
+def _split(file: Path, part_rows: int) -> tuple[pa.Schema, list[Fragment]]:
     parquet = parquet_file(file)
     fragments: list[Fragment] = []
     first = rows = 0
@@ -117,6 +117,6 @@ def _split(file: str, part_rows: int) -> tuple[pa.Schema, list[Fragment]]:
     for group in range(groups):
         rows += parquet.metadata.row_group(group).num_rows
         if rows >= part_rows or (rows and group == groups - 1):
-            fragments.append(Fragment(file, first, group + 1, rows))
+            fragments.append(Fragment(str(file), first, group + 1, rows))
             first, rows = group + 1, 0
     return parquet.schema_arrow.remove_metadata(), fragments

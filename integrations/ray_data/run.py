@@ -100,9 +100,9 @@ def score_files(
         check_corpus(metrics)
     files = find_files(data)
     for file in files:
-        if folder in Path(file).parents:
+        if folder in file.parents:
             raise OutputError(f"output {folder} holds the input {file}; choose another folder")
-    inputs = [Fragment(file) for file in files]
+    inputs = [Fragment(str(file)) for file in files]
     if kind_of(files[0]) == ".parquet":
         inputs = split_parquet(files, part_rows)
     columns: dict[str, Any] = {"candidate": candidate_column, "image": image_column, "references": references_column}
