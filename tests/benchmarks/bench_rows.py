@@ -7,6 +7,7 @@ Each setting runs twice: once to its end, and once killed at 90 % and started ag
 """
 
 import argparse
+import functools
 import json
 import random
 import shutil
@@ -92,8 +93,9 @@ class Scoring:
         files = {}
         for path in self.parts.rglob("*.json.gz"):
             files[path] = int(path.name.split("-")[1])
-        for path in self.parts.glob("part-*.parquet"):
-            files[path] = None
+        for path in self.parts.glob("part-*"):
+            if path.suffix in (".parquet", ".jsonl"):
+                files[path] = None
         return files
 
     def rows(self):
@@ -101,15 +103,23 @@ class Scoring:
         rows = 0
         with suppress(OSError):  # a part's folder goes when the part is whole
             for path, count in self.part_files().items():
-                rows += pq.ParquetFile(path).metadata.num_rows if count is None else count
+                rows += rows_of_file(path) if count is None else count
         return rows
 
     def written_rows(self):
         """How many rows the output has."""
         if self.output.is_dir():
             return self.rows()
-        with self.output.open("rb") as lines:
-            return sum(1 for _ in lines)
+        return rows_of_file(self.output)
+
+
+@functools.cache  # a part is whole as soon as it is there
+def rows_of_file(path):
+    """The rows of an output, or of a part of Ray's."""
+    if path.suffix == ".parquet":
+        return pq.ParquetFile(path).metadata.num_rows
+    with path.open("rb") as lines:
+        return sum(1 for _ in lines)
 
 
 def family_of(process):
@@ -182,7 +192,8 @@ def measure(scoring, rows):
 
 
 def remove(output):
-    """Removes an output with what lies beside it."""
+    """Removes an output with what lies beside it; the next has the same name."""
+    rows_of_file.cache_clear()
     for path in output.parent.glob(f"{output.name}*"):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
