@@ -92,7 +92,7 @@ class EngineOptions:
     engine: Annotated[
         str | None,
         typer.Option(
-            help="ray: score many files on a Ray cluster and write a folder of Parquet parts (needs the extra `ray`). "
+            help="ray: score many files on a Ray cluster and write a folder of parts (needs the extra `ray`). "
             "Default: score in this process."
         ),
     ] = None

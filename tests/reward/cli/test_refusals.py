@@ -84,7 +84,7 @@ WRONG_DATA = {  # {line: message}; exit code 1
     "score data.jsonl -m judge=a/b --set prompt=absent.yaml": "prompt file 'absent.yaml' cannot be read",
     "score data.jsonl -m vela=./no": "folder './no' does not exist",
     "score data.jsonl -m length --devices cpu,cpu --device cpu": "or devices= (--devices), not both",
-    "score data.jsonl -m length --engine ray": "output o.jsonl must be a folder: Ray writes Parquet parts",
+    "score data.jsonl -m length --engine ray": "output o.jsonl must be a folder: Ray writes parts into it",
     "report rated.jsonl -o o.html": "name the scores with --by",
     "report data.jsonl --by candidate -o o.html": "holds string, no scores",
     "caption absent": "error: there is no folder or file absent",
