@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import logging
 import os
 import re
@@ -30,7 +31,6 @@ from reward.judges.chat import (
     data_url,
     read_bill,
     read_reply,
-    reply_of_stream,
 )
 
 if TYPE_CHECKING:
@@ -237,8 +237,8 @@ class Connection:
         try:
             with self._free:
                 reply = self._post(url, fields)
-            if isinstance(reply, str):
-                reply = reply_of_stream(reply)
+            if isinstance(reply, str):  # JSON that a server calls a text
+                reply = json.loads(reply)
             answer = read(reply)
         except (openai.APIError, UnusableReply, GarbledReply, ValueError, RecursionError) as error:
             # The last two are of broken JSON. The client before 3.0 takes what is raised while it reads a reply for a
