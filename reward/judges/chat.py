@@ -22,6 +22,7 @@ from reward.judges.replies import spelled_letters
 if TYPE_CHECKING:
     from reward.data.samples import ImageLike
 
+MOST_ALTERNATIVES = 20  # of a token, as the API allows
 _PNG_PIXELS = 1_000_000
 _ENDED = ("stop", "eos", "eos_token", "end_turn", "stop_sequence")  # how servers say that a reply ended by itself
 _CUT_SHORT = ("length", "max_tokens")

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 from uuid import uuid4
 
 import openai
@@ -22,6 +21,7 @@ from reward.http_client import GarbledReply, UnusableReply, backoff, printable, 
 from reward.judges.asking import Stopped
 from reward.judges.base import PROBABILITIES, TEXT, Answer, NoProbabilities, Question
 from reward.judges.chat import (
+    MOST_ALTERNATIVES,
     ChatRequest,
     MissingProbabilities,
     OddProbabilities,
@@ -97,11 +97,10 @@ class Connection:
         # The address may come from the environment, with a user and a password.
         parts = urlsplit(self.address)
         self.place = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
-        self._proxy = None if is_here else _proxy_for(self.address)
         self._free = threading.BoundedSemaphore(judge.concurrency)
         self._urls: dict[str | None, str] = {}
         self._length_field = "max_tokens"
-        self._most_alternatives = 1_000  # until the server says that it allows fewer
+        self._most_alternatives = MOST_ALTERNATIVES  # until the server says that it allows fewer
         self._probing = threading.Lock()
         self._hears_system: bool | None = None
         if judge.base_url is None:  # OpenAI's own does
@@ -293,10 +292,7 @@ class Connection:
             target = printable(problem.response.headers.get("location", "another address"), self._key)
             raise JudgeError(f"the server at {self.place} sends us on to {target}; give that address as base_url")
         if status < 500 and status not in (408, 409, 429):
-            advice = ""
-            if "temperature" in reason:
-                advice = '; say how it is to sample, as in extra_body={"temperature": 1}'
-            raise Refused(f"the server refuses the question ({reason}){advice}")
+            raise Refused(f"the server refuses the question ({reason})")
         wait = requested_wait(problem)
         if wait > _MOST_PATIENCE:
             raise JudgeError(f"the server wants us to wait {wait:.0f} s ({reason}); run again then")
@@ -308,11 +304,8 @@ class Connection:
         if seconds + wait > _QUIET_WAIT and now >= self._quiet_until:
             level = logging.WARNING
             self._quiet_until = now + wait
-        patience = ""
-        if self._judge.patience:
-            patience = f", and up to {self._judge.patience:.0f} s while nobody answers"
-        message = "%s: waiting %.0f s to ask %s at %s again (%.0f s so far%s): %s"
-        logger.log(level, message, subject, wait, self._judge.model, self.place, seconds, patience, reason)
+        message = "%s: waiting %.0f s to ask %s at %s again (%.0f s so far): %s"
+        logger.log(level, message, subject, wait, self._judge.model, self.place, seconds, reason)
 
     def _url(self, question: Question, image_key: str | None) -> str | None:
         """The question's image as text; those of the last images are kept for other questions about them."""
@@ -388,8 +381,6 @@ class Connection:
                 text += f" - {detail}"
         elif not isinstance(problem, openai.APIError | GarbledReply | UnusableReply):
             text = f"the reply is cut off ({problem})"
-        if self._proxy is not None and not isinstance(problem, UnusableReply):
-            text += f", by the proxy {self._proxy}"
         return printable(text, self._key)
 
 
@@ -405,13 +396,3 @@ def is_absent(problem: Exception) -> bool:
     if isinstance(problem, openai.APIStatusError):
         return problem.status_code in (502, 503, 504)
     return isinstance(problem, openai.APIConnectionError) and not isinstance(problem, openai.APITimeoutError)
-
-
-def _proxy_for(address: str) -> str | None:
-    """The proxy of the environment that requests to an address take, without its user and password."""
-    url = urlsplit(address)
-    if proxy_bypass(url.hostname or ""):
-        return None
-    proxies = getproxies()
-    proxy = proxies.get(url.scheme) or proxies.get("all")
-    return None if proxy is None else proxy.rpartition("@")[2]

@@ -28,7 +28,7 @@ from reward.judges.base import (
     image_keys,
 )
 from reward.judges.cache import AnswerCache
-from reward.judges.chat import ChatRequest, Refused, Sampled, Unanswered, request_key
+from reward.judges.chat import MOST_ALTERNATIVES, ChatRequest, Refused, Sampled, Unanswered, request_key
 from reward.judges.replies import ANSWER_LENGTH, lone_answer, weighed
 from reward.optional import require
 
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from reward.judges.connection import Connection
 
 _LOST_BY_A_SERVER = 3  # questions in a row that are not answered by one that is down
-_MOST_ALTERNATIVES = 20  # what the API allows
 R = TypeVar("R")
 T = TypeVar("T")
 
@@ -55,8 +54,8 @@ class ServerJudge:
     of both kinds cannot be compared. Where probabilities are read, a reply without them is asked again, up to three
     times, and has then no answer and a reason.
 
-    The server lists only the 20 most likely tokens (`top_logprobs`), not the whole vocabulary. An answer that is not
-    listed gets probability 0: each of its spellings is in fact at most as likely as the last token listed.
+    The server lists only the 20 most likely tokens, or the fewer that it allows, not the whole vocabulary. An answer
+    that is not listed gets probability 0: each of its spellings is in fact at most as likely as the last token listed.
 
     Some chat templates drop system messages without a word. Two short requests find out, unless the server is OpenAI's
     own: where the message does not arrive, it opens the first turn of the user, as with `LocalJudge`.
@@ -73,7 +72,6 @@ class ServerJudge:
         cache: file to keep answers in (SQLite, made if absent); None keeps none. Answers belong to the server's
             address, the model and the settings of the request. A new file settles anew how answers are read.
         prices: price of a million tokens read and of a million written, for `usage.cost`.
-        top_logprobs: alternatives to ask for, where a server allows fewer than 20.
         extra_body: further fields of each request, such as `{"chat_template_kwargs": {"enable_thinking": False}}`;
             they are part of the judge's name.
         patience: seconds for which a server that nobody answers for, perhaps since it restarts, is asked again beyond
@@ -103,7 +101,6 @@ class ServerJudge:
         retries: int = 6,
         cache: str | os.PathLike[str] | None = None,
         prices: tuple[float, float] | None = None,
-        top_logprobs: int = _MOST_ALTERNATIVES,
         extra_body: Mapping[str, Any] | None = None,
         patience: float | None = None,
     ) -> None:
@@ -111,8 +108,6 @@ class ServerJudge:
         if concurrency < 1 or retries < 0 or not timeout > 0:
             bounds = "concurrency must be at least 1, retries at least 0 and timeout above 0"
             raise ConfigError(f"{bounds}, got {concurrency}, {retries} and {timeout}")
-        if not 1 <= top_logprobs <= _MOST_ALTERNATIVES:
-            raise ConfigError(f"top_logprobs must be in 1..{_MOST_ALTERNATIVES}, got {top_logprobs}")
         if patience is not None and not patience >= 0:
             raise ConfigError(f"patience must be at least 0 s, got {patience}")
         parts = urlsplit(base_url or "")
@@ -134,7 +129,6 @@ class ServerJudge:
         self.patience = patience
         self.cache = cache
         self.prices = prices
-        self.top_logprobs = top_logprobs
         self.extra_body = dict(extra_body or {})
         if base_url is None and not os.environ.get("OPENAI_BASE_URL") and not os.environ.get(api_key_env):
             raise ConfigError(f"no API key: set the environment variable {api_key_env}, or give base_url")
@@ -184,7 +178,7 @@ class ServerJudge:
         """
         check_asked(questions, answers)
         check = partial(lone_answer, words=answers)
-        replies, failures = self._ask_all(questions, max_tokens=ANSWER_LENGTH, top=self.top_logprobs, check=check)
+        replies, failures = self._ask_all(questions, max_tokens=ANSWER_LENGTH, top=MOST_ALTERNATIVES, check=check)
         return weighed(replies, failures, answers)
 
     def generate(
@@ -195,14 +189,12 @@ class ServerJudge:
         top_logprobs: int = 0,
         track: Sequence[str] = (),
     ) -> list[Answer]:
-        """Answers in order; see Judge. `top_logprobs` is at most that of the class, and `track` is ignored.
+        """Answers in order; see Judge. At most 20 of the `top_logprobs` are listed, and `track` is ignored.
 
         Raises:
             JudgeError: as for `answer_distribution`.
         """
         check_asked(questions)
-        if top_logprobs > self.top_logprobs:
-            raise ValueError(f"the server lists at most {self.top_logprobs} tokens, but top_logprobs={top_logprobs}")
         return answered(*self._ask_all(questions, max_tokens=max_new_tokens, top=top_logprobs))
 
     def sample(

@@ -146,7 +146,7 @@ class FleurScorer(JudgedScorer):
             questions,
             read_grade,
             max_new_tokens=self.max_new_tokens,
-            top_logprobs=getattr(self.judge, "top_logprobs", _TOP),  # a server may list fewer
+            top_logprobs=_TOP,
             track=DIGITS,
         )
         if set(grades) == {NO_PROBABILITIES}:

@@ -146,7 +146,6 @@ class JudgedScorer(CaptionScorer):
         extra_body: Any = None,
         timeout: float | None = None,
         retries: int | None = None,
-        top_logprobs: int | None = None,
         **settings: Any,
     ) -> Self:
         """Loads the scorer with a judge on this machine, or behind a server.
@@ -160,7 +159,7 @@ class JudgedScorer(CaptionScorer):
             dtype: such as `"bfloat16"`; by default what the model is stored in.
             max_thinking: most tokens of a judge's thought, see `LocalJudge`.
             judge: for a folder of `save_pretrained`: replaces the model that is named there.
-            cache, concurrency, prices, extra_body, timeout, retries, top_logprobs: for a server, see `ServerJudge`.
+            cache, concurrency, prices, extra_body, timeout, retries: for a server, see `ServerJudge`.
             settings: arguments of the class, which replace saved ones.
 
         Raises:
@@ -191,7 +190,7 @@ class JudgedScorer(CaptionScorer):
         judges: Any = judge
         if judge is None:
             server = {"cache": cache, "concurrency": concurrency, "prices": prices, "extra_body": extra_body}
-            server |= {"timeout": timeout, "retries": retries, "top_logprobs": top_logprobs}
+            server |= {"timeout": timeout, "retries": retries}
             local = {"revision": origin.get("revision"), "device": device, "dtype": dtype}
             local |= {"max_thinking": max_thinking}
             judges = []

@@ -312,9 +312,8 @@ def test_an_address_is_a_judge_behind_a_server_and_several_sources_give_their_me
         scorer = load_scorer("rubric", f"{folder},{server.endpoint}")
         assert [type(judge) for judge in scorer.judges] == [LocalJudge, ServerJudge]
         assert scorer.score([row]).scores == pytest.approx(here.score([row]).scores, abs=2e-3)
-        options = {"timeout": 9.0, "retries": 2, "top_logprobs": 11}
-        assert load_scorer("rubric", server.endpoint, **options).score([row]).errors == {}
-        assert server.requests[-1]["top_logprobs"] == 11
+        quick = load_scorer("rubric", server.endpoint, timeout=9.0, retries=2)
+        assert (quick.judge.timeout, quick.judge.retries) == (9.0, 2)
         explained = load_scorer("rubric", server.endpoint, explain=True).score([row])
         assert explained.errors == {}
         assert explained.texts["explanation"] != [None]
