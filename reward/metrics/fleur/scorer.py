@@ -15,7 +15,6 @@ from reward.metrics.fleur import SPEC
 from reward.metrics.fleur.parse import DIGITS, merged_message, read_grade, read_number
 from reward.metrics.fleur.prompt import FleurPrompt
 from reward.metrics.judge_metric.base import JudgedCaption, JudgedScorer, Rating
-from reward.metrics.judge_metric.reading import CertaintyWatch
 
 logger = logging.getLogger(__name__)
 
@@ -97,7 +96,6 @@ class FleurScorer(JudgedScorer):
         self.seed = seed
         aspects = SPEC.aspects if draws is None else ("sampled",)
         self.spec = replace(self.spec, aspects=aspects, default_weights={aspects[0]: 1.0})
-        self._watch = CertaintyWatch(self.judge.name)
         if draws is not None:
             return
         # A judge whose tokenizer is known to write several digits as one token is refused.
@@ -157,7 +155,6 @@ class FleurScorer(JudgedScorer):
             if isinstance(grade, str):
                 ratings.append(grade)
                 continue
-            self._watch.add(grade.probabilities)
             partial_count += grade.is_partial
             ratings.append(Rating((grade.smoothed, grade.raw), [(question, f"{grade.smoothed:.2f}")]))
         if partial_count:

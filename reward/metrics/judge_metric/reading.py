@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -22,10 +21,7 @@ from reward.judges.base import (
 )
 from reward.judges.readings import excerpt, find_answer, find_number, own_words, plain_digits
 
-logger = logging.getLogger(__name__)
-
 _CLOSING = {'"': '"', "\u201c": "\u201d", "\u00ab": "\u00bb", "\u300c": "\u300d"}  # by the mark that opens a quotation
-_SUSPICIOUS = 120  # answers that are all certain
 _CUT = " (cut at the limit of new tokens: raise max_new_tokens=)"
 _PATTERN = "; say where the grade stands with pattern="
 
@@ -166,34 +162,6 @@ def _is_quoted(text: str, start: int, end: int, opened: str) -> bool:
     return around in ("''", "\u2018\u2019")  # an apostrophe opens a quotation only next to the object
 
 
-class CertaintyWatch:
-    """Tells once of a judge whose probabilities are all exactly 0 or 1, from its first answer on.
-
-    They are those after sampling then, and a score that is made of them is a count of words.
-    """
-
-    def __init__(self, judge_name: str) -> None:
-        self.judge_name = judge_name
-        self._answers = 0
-        self._is_over = False
-
-    def add(self, probabilities: Sequence[float] | np.ndarray) -> None:
-        """Counts an answer by the probabilities that are read of it."""
-        if self._is_over:
-            return
-        self._answers += 1
-        if not set(np.asarray(probabilities).tolist()) <= {0.0, 1.0}:
-            self._is_over = True
-        elif self._answers == _SUSPICIOUS:
-            self._is_over = True
-            logger.warning(
-                "the first %d answers of %r had a probability of exactly 0 or 1: its server may report probabilities "
-                "after sampling, which say nothing (vLLM: --logprobs-mode raw_logprobs)",
-                _SUSPICIOUS,
-                self.judge_name,
-            )
-
-
 class WordReader:
     """Asks for one of a few words and gives their probabilities: from log probabilities, else 1 for the word written.
 
@@ -213,7 +181,6 @@ class WordReader:
         self.max_new_tokens = max_new_tokens
         self.is_exact = is_exact
         self.way = "probabilities" if is_exact else None
-        self._watch = CertaintyWatch(judge.name)
 
     def __call__(self, questions: Sequence[Question], words: Sequence[str]) -> list[np.ndarray | str]:
         """The probability of each word, an array (words,), or why there is none, for each question."""
@@ -246,7 +213,6 @@ class WordReader:
             if row in failures:
                 results.append(failures[row])
                 continue
-            self._watch.add(probabilities)  # before they are normalised, by which a lone one becomes 1
             mass = float(np.sum(probabilities))
             if not mass >= LEAST_MASS:
                 results.append(f"the judge gave the answers {', '.join(words)} a probability of {mass:.2g} in all")

@@ -136,25 +136,6 @@ def test_the_judge_s_reason_is_a_column_where_it_is_wanted(metric, tmp_path):
     assert [row["explanation"] for row in read_lines(tmp_path / "scores.jsonl")] == ["It fits.", None]
 
 
-@pytest.mark.parametrize("first", [1.0, 0.99])
-def test_a_judge_whose_probabilities_are_all_0_or_1_is_told_of(metric, first, caplog):
-    """Of 120 answers; one between says that the probabilities are those before sampling."""
-    written = METRICS[metric][0]
-    likelihoods = iter([first])
-
-    def answer(question):
-        logprob = math.log(next(likelihoods, 1.0))
-        return Answer(written, (*written,), tuple({token: logprob} for token in written))
-
-    def distribution(question):
-        return dict.fromkeys(["Yes"] if "Yes" in question.text else "1A", next(likelihoods, 1.0))
-
-    judge = ScriptedJudge(answer, distribution)
-    load_scorer(metric, judge).score([sample(f"{number} dogs.") for number in range(120)])
-    reads_probabilities = metric != "clair"
-    assert caplog.text.count("of exactly 0 or 1") == (first == 1 and reads_probabilities)
-
-
 def test_long_texts_are_cut_and_flagged_and_images_padded(metric):
     judge = judge_of(metric)
     scorer = load_scorer(metric, judge, max_characters=100, pad_images=True)
