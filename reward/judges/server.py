@@ -163,9 +163,6 @@ class ServerJudge:
                 self._answers.store.close()
             self._connection = self._answers = None
 
-    def pieces(self, text: str) -> None:
-        """None: a server does not tell how it cuts texts. See Judge."""
-
     def answer_distribution(self, questions: Sequence[Question], answers: Sequence[str]) -> np.ndarray:
         """Probabilities (N, len(answers)); see Judge, and the class for answers that are not listed.
 

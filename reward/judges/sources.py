@@ -114,9 +114,5 @@ class LazyJudge:
         """See Judge."""
         return self.load().generate(questions, **options)
 
-    def pieces(self, text: str) -> tuple[str, ...] | None:
-        """See Judge."""
-        return self.load().pieces(text)
-
     def __reduce__(self) -> Any:
         return LazyJudge, (self._load, self.name)

@@ -10,6 +10,7 @@ from typing import Any
 
 from reward.errors import ConfigError, JudgeError
 from reward.judges.base import NO_PROBABILITIES, Judge, Question, read_each
+from reward.judges.prompts import PromptWriter
 from reward.judges.wording import quoted
 from reward.metrics.fleur import SPEC
 from reward.metrics.fleur.parse import DIGITS, merged_message, read_grade, read_number
@@ -98,12 +99,13 @@ class FleurScorer(JudgedScorer):
         self.spec = replace(self.spec, aspects=aspects, default_weights={aspects[0]: 1.0})
         if draws is not None:
             return
-        # A judge whose tokenizer is known to write several digits as one token is refused.
-        # A server does not tell: its answers do, see `read_grade`.
-        pieces = self.judge.pieces(" ".join(f"0.{number:02}" for number in range(100)))
-        if any(len(piece) > 1 and not {*piece}.isdisjoint(DIGITS) for piece in pieces or ()):
-            example = f"it cuts 0.85 into {list(self.judge.pieces('0.85') or ())}"
-            raise JudgeError(merged_message(self.judge.name, example))
+        # A judge on this machine whose tokenizer writes several digits as one token is refused.
+        # Others do not tell: their answers do, see `read_grade`.
+        if isinstance(writer := getattr(self.judge, "writer", None), PromptWriter):
+            pieces = writer.pieces(" ".join(f"0.{number:02}" for number in range(100)))
+            if any(len(piece) > 1 and not {*piece}.isdisjoint(DIGITS) for piece in pieces):
+                example = f"it cuts 0.85 into {list(writer.pieces('0.85'))}"
+                raise JudgeError(merged_message(self.judge.name, example))
 
     @property
     def reads_references(self) -> bool:

@@ -113,7 +113,7 @@ def test_judges_that_cannot_rate_are_refused_with_the_alternative():
         FleurScorer(LocalJudge(*llava([("8", "5")])))
     merged = Answer("0.85", ("0", ".", "85"), ({"0": 0.0}, {".": 0.0}, {"85": 0.0}))
     with pytest.raises(JudgeError, match=r"'85'.*harmoniceval"):  # the tokenizer is not known before the answer comes
-        FleurScorer(RecordingJudge(merged, pieces=lambda text: None)).score([CaptionSample("A star.", PICTURE)])
+        FleurScorer(RecordingJudge(merged)).score([CaptionSample("A star.", PICTURE)])
     for wrong in ({"draws": 0}, {"draws": 2, "temperature": 0}, {"explain": "during"}):
         with pytest.raises(ConfigError, match="must be"):
             FleurScorer(RecordingJudge("0.8"), **wrong)
@@ -164,7 +164,7 @@ def test_an_explanation_may_come_before_the_grade_which_needs_it_then():
 
 def test_sampled_grades_are_averaged_instead_of_smoothed(caplog):
     grades = {7: "0.8", 8: "0.95", 9: "no idea", 10: "0.5"}  # by seed, without log probabilities
-    judge = RecordingJudge(lambda question: "?" if "> bad" in question.text else grades[question.seed], pieces=tuple)
+    judge = RecordingJudge(lambda question: "?" if "> bad" in question.text else grades[question.seed])
     scorer = FleurScorer(judge, draws=4, temperature=0.7, seed=7)
     table = scorer.score([CaptionSample("good", PICTURE), CaptionSample("bad", PICTURE)])
     assert table.column("sampled")[0] == pytest.approx((0.8 + 0.95 + 0.5) / 3)
