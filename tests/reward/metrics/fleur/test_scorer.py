@@ -131,11 +131,16 @@ def test_there_is_no_score_where_digits_are_lost(answer, reason):
     assert reason in scored(answer)
 
 
-def test_references_are_shown_unless_switched_off():
+def test_references_are_shown_unless_switched_off_and_pictures_padded_where_wanted():
     judge = RecordingJudge(certain("0.50"))
+    wide = Image.new("RGB", (16, 8), "red")
     for use_references in (True, False):
-        FleurScorer(judge, use_references=use_references).score([CaptionSample("A star.", PICTURE, REFERENCES)])
+        scorer = FleurScorer(judge, use_references=use_references, pad_images=True)
+        scorer.score([CaptionSample("A star.", wide, REFERENCES)])
     shown, hidden = judge.asked
+    assert shown.image.size == (16, 16)
+    assert shown.image.getpixel((0, 0)) == (122, 116, 104)
+    assert shown.image.getpixel((8, 8)) == (255, 0, 0)
     assert all(f"> {reference}" in shown.text for reference in REFERENCES)
     assert "eference" not in hidden.text
 
