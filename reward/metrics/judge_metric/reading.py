@@ -48,12 +48,8 @@ def written_number(answer: Answer, scale: tuple[float, float], pattern: re.Patte
             return f"{number}{cut}{_PATTERN}"
         return number.value
     beginning = f"{excerpt(answer.text)}{cut}"
-    values = set()
-    for match in pattern.finditer(plain_digits(own_words(answer.text))):
-        try:
-            values.add(float((match[1] or "").strip().replace(",", ".")))
-        except ValueError:
-            return f"what stands at the place of pattern= is no number: {beginning}"
+    numbers = pattern.findall(plain_digits(own_words(answer.text)))
+    values = {float(number.replace(",", ".")) for number in numbers}
     if not values:
         return f"the answer holds no number at the place of pattern=: {beginning}"
     if len(values) > 1:

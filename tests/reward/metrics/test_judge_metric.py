@@ -39,7 +39,7 @@ def folder(tmp_path_factory):
     ("answer", "options", "expected"),
     [
         ("I count 3 dogs.\nFinal score: **2**", {"pattern": "Final score: {number}"}, 0.25),
-        ("<score> 2.5 </score>", {"pattern": r"<score>\s*([\d.]+)"}, 0.375),
+        ("<score> 2.5 </score>", {"pattern": "<score>{number}</score>"}, 0.375),
         ("<think>Score: 1?</think>\n> Score: 1\nScore: 5", {"pattern": "Score: {number}"}, 1.0),
         ("Score: 2. Or rather Score: 3.", {"pattern": "Score: {number}"}, "several numbers"),
         ("Between 2 and 3.", {}, "say where the grade stands with pattern="),
@@ -98,7 +98,6 @@ def test_five_lines_of_the_users_yaml_ask_published_judges(tmp_path):
         ("Rate it: {caption}", {}, "for a question that is answered by Yes or No write read: yes"),
         ("Rate it: {caption}", {"scale": "5:1"}, "'scale' must be the lowest and the highest grade"),
         ("Rate it: {caption}", {"scale": "1:5", "pattern": "Score:"}, r"pattern must hold \{number\}"),
-        ("Rate it: {caption}", {"scale": "1:5", "pattern": "(["}, "no regular expression"),
         ({"ask": "Rate it.", "scale": "1:5"}, {}, r"must hold \{candidate\} exactly once"),
         ({"ask": "{caption}", "read": "digit", "scale": "0:10"}, {}, "needs a scale of single digits"),
     ],
