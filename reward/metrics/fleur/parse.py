@@ -58,7 +58,7 @@ def read_number(text: str) -> Number | str:
         >>> read_number("Score: 0.85").value
         0.85
         >>> read_number("I would say 85%.")
-        "the grade must be out of 1: 'I would say 85%.'"
+        "the grade must be from 0 to 1, got 85: 'I would say 85%.'"
     """
     number = find_number(text, 0, 1)
     if isinstance(number, str):
