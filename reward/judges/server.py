@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from reward.errors import ConfigError, ImageError, JudgeError
-from reward.judges.asking import Stopped, Twins, ask_in_threads, start_thread
+from reward.judges.asking import Twins, Workers, start_thread
 from reward.judges.base import (
     PROBABILITIES,
     TEXT,
@@ -37,7 +37,6 @@ logger = logging.getLogger(__name__)
 if TYPE_CHECKING:
     from reward.judges.connection import Connection
 
-_LOST_BY_A_SERVER = 3  # questions in a row that are not answered by one that is down
 R = TypeVar("R")
 T = TypeVar("T")
 
@@ -152,7 +151,7 @@ class ServerJudge:
         self._answers: AnswerCache | None = None
         self._lock = threading.RLock()
         self._twins: Twins[Answer] = Twins()
-        self._lost_in_a_row = 0
+        self._workers = Workers(self.concurrency)
 
     def close(self) -> None:
         """Closes connections and cache; the next question opens them again."""
@@ -371,47 +370,12 @@ class ServerJudge:
     def _ask_each(
         self, requests: Sequence[R], ask: Callable[[R, threading.Event], T]
     ) -> tuple[list[T | None], dict[int, Refused | Unanswered]]:
-        """What `ask` gives for each request, in threads; None where the failures have the reason.
-
-        Raises:
-            JudgeError: the server is down, or refuses us.
-        """
-        results: list[T | None] = [None] * len(requests)
-        failures: dict[int, Refused | Unanswered] = {}
-        problems: list[Exception] = []  # of the server
-        unanswered: list[Exception] = []
-        stop = threading.Event()
-
-        # Threads write into the same list and dict, but each only what belongs to its request.
-        def ask_one(index: int) -> None:
-            try:
-                results[index] = ask(requests[index], stop)
-            except Stopped:
-                return
-            except Refused as error:
-                self._lost_in_a_row = 0
-                failures[index] = error
-            except Unanswered as error:
-                failures[index] = error
-                unanswered.append(error)
-                with self._lock:
-                    self._lost_in_a_row += 1
-                # All questions under way fail when a server goes down, so more than these must.
-                if self._lost_in_a_row >= max(self.concurrency, _LOST_BY_A_SERVER):
-                    problems.append(error)
-                    stop.set()
-            except Exception as error:  # whatever it is, the others must finish before it is raised
-                problems.append(error)
-                stop.set()
-            else:
-                self._lost_in_a_row = 0
-
-        ask_in_threads(ask_one, range(len(requests)), self.concurrency, stop)
-        # Where nothing was ever answered, it is no question's fault.
-        if unanswered and not self.usage.answered and not self.usage.cached:
-            problems.append(unanswered[0])
-        if problems:
-            raise problems[0]
+        """See `Workers.ask_each`; where nothing was ever answered, it is no question's fault, and Unanswered is raised."""
+        results, failures = self._workers.ask_each(requests, ask)
+        if not self.usage.answered and not self.usage.cached:
+            for failure in failures.values():
+                if isinstance(failure, Unanswered):
+                    raise failure
         return results, failures
 
     def _ask(self, key: str, request: ChatRequest, stop: threading.Event) -> Answer:
