@@ -370,7 +370,7 @@ class ServerJudge:
     def _ask_each(
         self, requests: Sequence[R], ask: Callable[[R, threading.Event], T]
     ) -> tuple[list[T | None], dict[int, Refused | Unanswered]]:
-        """See `Workers.ask_each`; where nothing was ever answered, it is no question's fault, and Unanswered is raised."""
+        """See `Workers.ask_each`; where nothing was ever answered, it is no question's fault, and that is raised."""
         results, failures = self._workers.ask_each(requests, ask)
         if not self.usage.answered and not self.usage.cached:
             for failure in failures.values():
