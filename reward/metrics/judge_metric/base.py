@@ -22,7 +22,7 @@ from reward.data.samples import ImageLike
 from reward.data.written_captions import without_reasoning
 from reward.errors import CheckpointError, ConfigError, JudgeError
 from reward.judges.base import Judge, Question, ask
-from reward.judges.sources import is_server, load_judge
+from reward.judges.loading import is_server, load_judge
 from reward.judges.wording import JudgePrompt, check_text, quoted
 from reward.metrics.scorer import CandidateScores, CaptionScorer, Group, windows
 

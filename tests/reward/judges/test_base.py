@@ -13,7 +13,7 @@ from reward.judges import Answer, Judge, LocalJudge, Question, ScriptedJudge, Se
 from reward.judges.base import read_each, weigh_answers
 from reward.judges.cache import AnswerCache
 from reward.judges.chat import request_key
-from reward.judges.sources import LazyJudge
+from reward.judges.loading import LazyJudge
 from tests.toys.toy_judges import llava
 
 GOOD = Question("good")
