@@ -284,9 +284,7 @@ class Connection:
             advice = "check the model's name, and that base_url ends as the server wants it, mostly with /v1"
             path = problem.request.url.path
             if not path.endswith(_CHATS):
-                advice = (
-                    f"check the model's name, and that the server has {path} (vLLM: of rerankers and reward models)"
-                )
+                advice = f"check the model's name, and that the server has {path}"
             raise Unanswered(f"no model {self._judge.model!r} at {self.place} ({reason}); {advice}")
         if 300 <= status < 400:
             target = printable(problem.response.headers.get("location", "another address"), self._key)

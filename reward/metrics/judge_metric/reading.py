@@ -102,6 +102,7 @@ def last_object(text: str, field: str) -> dict[str, Any] | str:
             value, end = decoder.raw_decode(plain, start)
         except (ValueError, RecursionError):  # not JSON, or nested too deeply
             return "the answer holds no complete JSON object"
+        # A caption may hold an object, and the judge may quote it.
         if field not in value or _is_quoting(outside):
             continue
         if field in verdict and value[field] != verdict[field]:
@@ -118,6 +119,7 @@ def _is_quoting(text: str) -> bool:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # Python takes the last of two fields with one name; which of them the judge means is not known.
     values = dict(pairs)
     if any(value != values[name] for name, value in pairs):
         raise ValueError("a field is there twice")
