@@ -75,7 +75,7 @@ class Connection:
     Attributes:
         client: of the package openai.
         address: where requests go.
-        place: the address for messages.
+        endpoint: the address without user and password, for messages.
     """
 
     def __init__(self, judge: ServerJudge) -> None:
@@ -96,7 +96,7 @@ class Connection:
         self.address = str(self.client.base_url)
         # The address may come from the environment, with a user and a password.
         parts = urlsplit(self.address)
-        self.place = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
+        self.endpoint = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
         self._free = threading.BoundedSemaphore(judge.concurrency)
         self._urls: dict[str | None, str] = {}
         self._length_field = "max_tokens"
@@ -148,13 +148,13 @@ class Connection:
             return [str(model["id"]) for model in reply["data"]]
         except openai.APIConnectionError as error:
             advice = "start it, or check the address, as in http://localhost:8000/v1#MODEL"
-            problem = f"no server can be asked at {self.place}: {self._reason(error)}; {advice}"
+            problem = f"no server can be asked at {self.endpoint}: {self._reason(error)}; {advice}"
         except openai.APIStatusError as error:
             problem = ""
             if error.status_code in (401, 403):
                 problem = f"the server refuses the key in ${self._judge.key_name} ({self._reason(error)})"
             if error.status_code == 503:  # llama.cpp's while it loads the model
-                problem = f"the server at {self.place} is not ready ({self._reason(error)}); run again when it is"
+                problem = f"the server at {self.endpoint} is not ready ({self._reason(error)}); run again when it is"
         except (openai.APIError, UnusableReply, LookupError, TypeError, ValueError):  # a page, not a list
             problem = ""
         # Outside of `except`: the client's error, which holds the key, must not be chained.
@@ -221,9 +221,8 @@ class Connection:
             fate = ""
         elif judge.cache is not None:
             fate = ". Answers so far are kept; run again to go on"
-        message = (
-            f"the server of {judge.name!r} at {self.place} did not answer in {attempt + 1} tries, last: {reason}{fate}"
-        )
+        server = f"the server of {judge.name!r} at {self.endpoint}"
+        message = f"{server} did not answer in {attempt + 1} tries, last: {reason}{fate}"
         if isinstance(result, openai.APIConnectionError) and not isinstance(result, openai.APITimeoutError):
             raise JudgeError(message)  # nobody is there
         raise Unanswered(message)
@@ -285,10 +284,10 @@ class Connection:
             path = problem.request.url.path
             if not path.endswith(_CHATS):
                 advice = f"check the model's name, and that the server has {path}"
-            raise Unanswered(f"no model {self._judge.model!r} at {self.place} ({reason}); {advice}")
+            raise Unanswered(f"no model {self._judge.model!r} at {self.endpoint} ({reason}); {advice}")
         if 300 <= status < 400:
             target = printable(problem.response.headers.get("location", "another address"), self._key)
-            raise JudgeError(f"the server at {self.place} sends us on to {target}; give that address as base_url")
+            raise JudgeError(f"the server at {self.endpoint} sends us on to {target}; give that address as base_url")
         if status < 500 and status not in (408, 409, 429):
             raise Refused(f"the server refuses the question ({reason})")
         wait = requested_wait(problem)
@@ -303,7 +302,7 @@ class Connection:
             level = logging.WARNING
             self._quiet_until = now + wait
         message = "%s: waiting %.0f s to ask %s at %s again (%.0f s so far): %s"
-        logger.log(level, message, subject, wait, self._judge.model, self.place, seconds, reason)
+        logger.log(level, message, subject, wait, self._judge.model, self.endpoint, seconds, reason)
 
     def _url(self, question: Question, image_key: str | None) -> str | None:
         """The question's image as text; those of the last images are kept for other questions about them."""
