@@ -15,11 +15,9 @@ from torch import nn
 
 from reward.backbones.fit import foreign_errors, leaves, on_meta
 from reward.checkpoints.folders import unsharded_loading
-from reward.checkpoints.weight_files import read_header, refuse_stored_integers
+from reward.checkpoints.weight_files import REWARD_HEADS, read_header, refuse_stored_integers
 from reward.errors import CheckpointError, ConfigError
 
-# The value head of TRL, which LLaMA-Factory keeps in a file of its own, and that of ...ForSequenceClassification.
-REWARD_HEADS = ("v_head.summary.", "score.")
 _VALUE_HEAD = "value_head.safetensors"
 _COMPUTED = (".position_ids", ".inv_freq")  # tensors of older files that are computed, not learned
 _LAYER_NUMBER = re.compile(r"\.\d+\.")

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from reward.cli import options
-from reward.cli.summaries import print_summary, print_usage
-from reward.cli.terminal import console, stdout_kept_clean
+from reward.cli.terminal import console, print_summary, print_usage, stdout_kept_clean
 from reward.data.column_names import names_in_words
 
 if TYPE_CHECKING:

@@ -18,7 +18,9 @@ _CAPTIONERS = "trl grpo --model_name_or_path MODEL --reward_funcs reward.vela_re
 
 @options.describe(synonyms={"--model --policy --reward --reward-funcs": _CAPTIONERS, "--dataset": "--data NAME"})
 def train(
-    metric: Annotated[str, typer.Argument(help="Metric to train, such as vela or beitscore.")],
+    metric: Annotated[
+        str | None, typer.Argument(metavar="METRIC", help="Metric to train, such as vela or beitscore.")
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Folder of the checkpoint; default: the NAME of --push-to."),
@@ -95,11 +97,14 @@ def train(
     from reward.errors import ConfigError
     from reward.registry import metric_spec
     from reward.training.config import make_config, read_config_file
-    from reward.training.loop import metric_training
+    from reward.training.loop import metric_training, trainable_metrics
     from reward.training.loop import train as run
     from reward.training.record import is_complete, read_record
     from reward.training.stage import use_cpu
 
+    if metric is None:
+        names = ", ".join(trainable_metrics())
+        raise typer.BadParameter(f"is missing: of the metrics {names} can be trained", param_hint="METRIC")
     if metric in ("grpo", "dpo", "rloo", "captioner"):
         raise ConfigError(
             f"train makes metrics; a captioner is trained by trl grpo, see docs/TRAINING.md, got {metric!r}"

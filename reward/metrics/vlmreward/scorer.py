@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from reward.backbones.pretrained import REWARD_HEADS, weight_files
-from reward.checkpoints.weight_files import load_strict, load_tensors
+from reward.backbones.pretrained import weight_files
+from reward.checkpoints.weight_files import REWARD_HEADS, load_strict, load_tensors
 from reward.errors import CheckpointError, JudgeError
 from reward.judges.loading import TextProcessor, load_parts
 from reward.judges.prefixes import PromptReader
