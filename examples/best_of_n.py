@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from integrations.demo.captioner import MAX_NEW_TOKENS
-from integrations.demo.quality import MEASURES, measure_choice, write_tables
+from integrations.demo.quality import measure_choice, write_systems
 from integrations.demo.run import SEED
 from integrations.trl import load_policy
 from reward import BeitScoreReward, MetricReward, VelaReward
-from reward.report import markdown_table
 from reward.scenes import make_dataset
 
 
@@ -56,14 +55,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         n=options.n,
         max_new_tokens=options.max_new_tokens,
     )
-    tables = [
-        f"Oracle's verdict on captions of {part['scenes']} held-out scenes (seed {options.seed}).",
-        markdown_table(part["means"], MEASURES, title="captions"),
-        markdown_table(part["differences"], MEASURES, title="paired difference", signed=True),
-    ]
+    notes = [f"Captions of {part['scenes']} held-out scenes (seed {options.seed})."]
     for name, share in part["gap_closed"].items():
-        tables.append(f"{name} goes {share:.0%} of the way from greedy to the oracle's choice in F1.")
-    write_tables(options.output, "best_of_n", tables, part)
+        notes.append(f"{name} goes {share:.0%} of the way from greedy to the oracle's choice in F1.")
+    write_systems(options.output, "best_of_n", part, notes)
 
 
 if __name__ == "__main__":

@@ -21,13 +21,12 @@ from trl import DPOConfig, DPOTrainer
 
 from integrations.demo.captioner import MAX_NEW_TOKENS, PROMPT, write_captions
 from integrations.demo.grpo import Written, decode_both_ways
-from integrations.demo.quality import MEASURES, compare_systems, mean_quality, write_tables
+from integrations.demo.quality import compare_systems, mean_quality, write_systems
 from integrations.demo.run import SEED
 from integrations.trl import load_policy, make_preference_dataset
 from reward import VelaReward
 from reward.decoding.preferences import PreferenceRules
 from reward.decoding.selection import rate_candidates
-from reward.report import markdown_table
 from reward.scenes import make_dataset
 
 if TYPE_CHECKING:
@@ -80,16 +79,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         (f"{way}, {TRAINED}", f"{way}, {other}") for way in ("greedy", "sampled") for other in ("base", SHUFFLED)
     ]
     means, differences = compare_systems(quality, compared)
-    tables = [
-        f"Oracle's verdict on captions of {len(held_out)} scenes not trained on (seed {SEED}), mean of {len(of_seeds)} "
-        f"seed{'s' * (len(of_seeds) > 1)}; intervals are over scenes. Pairs: {counts}.",
-        markdown_table(means, MEASURES, title="captions"),
-        markdown_table(differences, MEASURES, title="paired difference", signed=True),
-    ]
-    asked = {name: str(value) for name, value in vars(options).items()}
-    write_tables(
-        options.output, "dpo", tables, {"options": asked, "pairs": counts, "means": means, "differences": differences}
+    note = (
+        f"Captions of {len(held_out)} scenes not trained on (seed {SEED}), mean of {len(of_seeds)} "
+        f"seed{'s' * (len(of_seeds) > 1)}; intervals are over scenes. Pairs: {counts}."
     )
+    asked = {name: str(value) for name, value in vars(options).items()}
+    figures = {"options": asked, "pairs": counts, "means": means, "differences": differences}
+    write_systems(options.output, "dpo", figures, [note])
 
 
 def scored_candidates(seed: int, options: argparse.Namespace) -> Dataset:

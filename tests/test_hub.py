@@ -129,10 +129,10 @@ def test_one_command_from_hub_to_hub(hub, tmp_path, monkeypatch, capsys):
     capsys.readouterr()
     bench = ["bench", "--benchmark", "longcap-arena", "--part", "TestA", "--metric", "vela=tester/vela-arena"]
     app([*bench, "--resamples", "50", "--json"], standalone_mode=False)
-    (measured,) = json.loads(capsys.readouterr().out)["benchmarks"]
-    (vela,) = measured["rows"]
-    assert (measured["part"], vela["source"], vela["scored"]) == ("TestA", "tester/vela-arena", SCENES)
+    [table] = json.loads(capsys.readouterr().out)["tables"]
+    [vela] = table["rows"]
+    assert ("TestA" in table["title"], vela["name"], vela["scored"]) == (True, "vela=tester/vela-arena", SCENES)
     own = pushed.score(samples_of(rated)).scores
     for place, (aspect, short) in enumerate(ASPECTS.items()):
         expected = kendalltau(own[:, place], rated[short], variant="c").statistic
-        assert vela["estimates"][aspect]["value"] == pytest.approx(expected), aspect
+        assert vela[aspect]["value"] == pytest.approx(100 * expected), aspect

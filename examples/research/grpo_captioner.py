@@ -25,11 +25,10 @@ import numpy as np
 
 from integrations.demo.captioner import MAX_NEW_TOKENS, write_captions
 from integrations.demo.grpo import Written, make_trainer
-from integrations.demo.quality import MEASURES, compare_systems, mean_quality, write_tables
+from integrations.demo.quality import MEASURES, compare_systems, mean_quality, write_systems
 from integrations.demo.run import SEED
 from integrations.trl import ResumeWeights, RewardMonitor, last_checkpoint, load_policy
 from reward import BeitScoreReward, CombinedReward, LengthReward, RetrievalReward, VelaReward
-from reward.report import markdown_table
 from reward.scenes import make_dataset
 
 if TYPE_CHECKING:
@@ -94,18 +93,15 @@ def main(argv: Sequence[str] | None = None) -> None:
         quality[name]["distinct"] = np.mean([_distinct(training) for training in trainings], axis=0)
     pairs = [(f"{trained}, {way}", f"base, {way}") for way in DECODING]
     means, differences = compare_systems(quality, pairs)
-    measures = (*MEASURES, "distinct")
     stops = [f"{run} went on at step {step}" for run, step in resumed.items() if step]
-    tables = [
-        f"Oracle's verdict on captions of {len(rows)} scenes not trained on (seed {options.scene_seed}), mean of "
+    note = (
+        f"Captions of {len(rows)} scenes not trained on (seed {options.scene_seed}), mean of "
         f"{len(seeds)} training seed{'s' * (len(seeds) > 1)}; intervals are over scenes. "
-        + (f"Stopped: {'; '.join(stops)}." if stops else "No training was stopped."),
-        markdown_table(means, measures, title="captions"),
-        markdown_table(differences, measures, title="paired difference", signed=True),
-    ]
+        + (f"Stopped: {'; '.join(stops)}." if stops else "No training was stopped.")
+    )
     asked = {name: str(value) for name, value in vars(options).items()}
     figures = {"options": asked, "resumed": resumed, "means": means, "differences": differences}
-    write_tables(options.output, "grpo", tables, figures)
+    write_systems(options.output, "grpo", figures, [note], (*MEASURES, "distinct"))
 
 
 def make_reward(options: argparse.Namespace) -> Any:

@@ -82,7 +82,7 @@ class Reproduction:
             rows = []
             for (lacking, name, missing), number in self.missing.items():
                 if lacking == kind:
-                    rows.append((name, str(number), missing))
+                    rows.append((name, number, missing))
             if rows:
                 frame = pd.DataFrame(rows, columns=[kind, "figures", "what is missing"])
                 tables.append(Table(f"Not run, for want of the {kind}", frame))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import json
+import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from reward.data.samples import is_blank
 from reward.data.words import count_words
 from reward.decoding.selection import rank, rate_candidates, rewards_of_words
 from reward.metaeval import Interval, bootstrap_weights, mean_interval
-from reward.report.report import plain
+from reward.report.report import Report
+from reward.report.tables import Table, frame_of_rows
 from reward.scenes import Oracle, Scene
 from reward.scenes.graph import Fact
 from reward.scenes.language import POSITION_PHRASES
@@ -214,10 +216,14 @@ def fact_words(fact: Fact) -> str:
     return " ".join(str(part) for part in parts)
 
 
-def write_tables(folder: Path, name: str, tables: Sequence[str], figures: Any) -> None:
-    """Prints tables of Markdown, and writes them as `<name>.md` and all figures as `<name>.json` into a folder."""
-    text = "\n\n".join(tables) + "\n"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.md").write_text(text, encoding="utf-8")
-    (folder / f"{name}.json").write_text(json.dumps(plain(figures), indent=1), encoding="utf-8")
-    print(text)
+def write_systems(
+    folder: Path, name: str, figures: Mapping[str, Any], notes: Sequence[str], measures: Sequence[str] = MEASURES
+) -> None:
+    """Prints the "means" and "differences" of `figures` as tables, and writes a report of all figures into a folder."""
+    tables = []
+    for title, form in (("means", ".3f"), ("differences", "+.3f")):
+        rows = {system: {measure: row[measure] for measure in measures} for system, row in figures[title].items()}
+        tables.append(Table(title.capitalize(), frame_of_rows(rows, head="captions"), form=form))
+    report = Report(name, "The oracle's verdict", shlex.join(sys.argv), figures, tables, notes)
+    report.write(folder)
+    print(report.markdown())

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import pandas as pd
 from markupsafe import Markup
 
 from integrations.demo.agreement import CEILING
 from integrations.demo.quality import LESS_IS_BETTER, MEASURES
 from reward.metaeval import Interval
 from reward.metaeval.raters import RATER
-from reward.report.page import charts, data_address, environment, folded, table
+from reward.report.page import data_address, environment, html_cell
 from reward.report.plots import BEST, BOUND, curve, intervals
 from reward.report.report import plain
+from reward.report.tables import Table, frame_of_rows
 from reward.scenes import ASPECTS
 from reward.scoring.writers import write_text
 
@@ -42,7 +42,7 @@ _CURVES = {
     },
     "Aspects of the reward": {name: name for name in ("descriptiveness", "relevance", "fluency")},
 }
-_Rows: TypeAlias = Mapping[str, Mapping[str, Interval]]
+_Part: TypeAlias = "tuple[Mapping[str, Callable[[], Markup]], list[Table]]"  # plots by their titles, and tables
 
 
 @dataclass
@@ -75,16 +75,15 @@ def write_report(folder: Path, results: Mapping[str, Any], examples: Sequence[Ma
         examples: from `make_examples`.
     """
     templates = environment("integrations.demo")
-    templates.filters |= {"value": _value, "cell": _cell, "verdict": verdict, "png": partial(data_address, kind="png")}
-    draw = {"agreement": _agreement, "choice": _choice, "grpo": _grpo, "offline": _offline}
-    parts = {name: draw_part(results[name]) for name, draw_part in draw.items() if results[name]}
+    templates.filters |= {"difference": _difference, "verdict": verdict, "png": partial(data_address, kind="png")}
+    make = {"agreement": _agreement, "choice": _choice, "grpo": _grpo, "offline": _offline}
     html = templates.get_template("demo.html.jinja").render(
         title="capreward demo",
         results=results,
         examples=examples,
         rater=RATER,
         headlines=headlines(results),
-        parts=parts,
+        parts={name: make_part(results[name]) for name, make_part in make.items() if results[name]},
     )
     report = folder / "report.html"
     write_text(folder / "figures.json", json.dumps(plain(results), indent=1))
@@ -149,84 +148,74 @@ def _quality_headline(title: str, before: str, after: str, part: Mapping[str, An
     )
 
 
-def _agreement(part: Mapping[str, Any]) -> Markup:
+def _agreement(part: Mapping[str, Any]) -> _Part:
     """Plots of the three aspects and their mean, and tables of all metrics and of the differences between them."""
-    plots = {}
+    plots: dict[str, Callable[[], Markup]] = {}
     colours = dict.fromkeys(part["differences"], BEST) | {CEILING: BOUND, RATER: BOUND}
     for column, name in _COLUMNS.items():
         rows = {metric: row[column] for metric, row in part["agreement"].items()}
         rows[RATER] = part["against_two"][RATER][column]
         title = f"{name.capitalize()}: agreement with simulated ratings"
-        plots[title] = intervals(rows, f"tau-c of {name}, 95 % interval", colours=colours)
+        plots[title] = partial(intervals, rows, f"tau-c of {name}, 95 % interval", colours=colours)
     with_two = {f"{name}, with the mean of two raters": row for name, row in part["against_two"].items()}
-    content = charts(plots)
-    content += _table("agreement of every metric", "tau-c", {**part["agreement"], **with_two}, _COLUMNS)
+    tables = [_table("agreement of every metric", "tau-c", {**part["agreement"], **with_two}, _COLUMNS)]
     for name, differences in part["differences"].items():
         rows = {**differences, f"{RATER}, both with two raters": part["differences_from_rater"][name]}
-        content += _table(f"{name} minus each other metric", "minus", rows, _COLUMNS, sign="+")
-    return content
+        tables.append(_table(f"{name} minus each other metric", "minus", rows, _COLUMNS, write=_difference))
+    return plots, tables
 
 
-def _choice(part: Mapping[str, Any]) -> Markup:
+def _choice(part: Mapping[str, Any]) -> _Part:
     """A plot of who chooses how well, and tables of all measures."""
     rows = {name: row["f1"] for name, row in part["means"].items()}
     colours = {name: BEST for name in rows if "best of" in name}
     colours |= {name: BOUND for name in rows if name.endswith("the oracle")}
     title = f"Greedy captions, one sample, and who chooses among {part['n']}"
-    plot = intervals(rows, "oracle F1, mean and 95 % interval", colours=colours)
-    return charts({title: plot}) + _systems(part)
+    return {title: partial(intervals, rows, "oracle F1, mean and 95 % interval", colours=colours)}, _systems(part)
 
 
-def _grpo(part: Mapping[str, Any]) -> Markup:
+def _grpo(part: Mapping[str, Any]) -> _Part:
     """Curves of the training, and tables of captions before and after it."""
     curves = {}
-    if part["curve"]:
-        for title, labels in _CURVES.items():
-            lines = {}
-            for name, label in labels.items():
-                line = [(step["step"], step[name]) for step in part["curve"] if name in step]
-                if line:
-                    lines[label] = line
-            curves[title] = curve(lines)
-    return charts(curves) + _systems(part)
+    for title, labels in _CURVES.items():
+        lines = {}
+        for name, label in labels.items():
+            lines[label] = [(step["step"], step[name]) for step in part["curve"] if name in step]
+        lines = {label: line for label, line in lines.items() if line}
+        if lines:
+            curves[title] = partial(curve, lines)
+    return curves, _systems(part)
 
 
-def _offline(part: Mapping[str, Any]) -> Markup:
-    scores = pd.DataFrame(part["distributions"]).T.map("{:.3f}".format)
-    return folded("Table: distribution of the scores", table(scores.rename_axis("").reset_index()))
+def _offline(part: Mapping[str, Any]) -> _Part:
+    return {}, [Table("distribution of the scores", frame_of_rows(part["distributions"]), form=".3f")]
 
 
-def _systems(part: Mapping[str, Any]) -> Markup:
+def _systems(part: Mapping[str, Any]) -> list[Table]:
     """Tables of the systems of a part, and of their differences."""
     columns = {measure: _MEASURES[measure] for measure in MEASURES}
     means = _table("means", "", part["means"], columns)
-    return means + _table("paired differences", "", part["differences"], columns, sign="+")
+    return [means, _table("paired differences", "", part["differences"], columns, write=_difference)]
 
 
-def _table(title: str, head: str, rows: _Rows, columns: Mapping[str, str], sign: str = "") -> Markup:
-    """A table of estimates under its title."""
-    lines = []
+def _table(
+    title: str,
+    head: str,
+    rows: Mapping[str, Mapping[str, Interval]],
+    columns: Mapping[str, str],
+    write: Callable[[Interval, str], Any] = lambda interval, measure: interval,
+) -> Table:
+    """A table of estimates, or of what is written of an estimate and its measure; `columns` are {measure: head}."""
+    cells = {}
     for name, row in rows.items():
-        lines.append([name.replace(" - ", " − "), *(_cell(row[column], sign, column) for column in columns)])
-    # Objects, because a column of strings would make plain text of `Markup`.
-    frame = pd.DataFrame(lines, columns=[head, *columns.values()], dtype=object)
-    return folded(f"Table: {title}", table(frame))
+        cells[name.replace(" - ", " − ")] = {label: write(row[measure], measure) for measure, label in columns.items()}
+    return Table(title, frame_of_rows(cells, head=head), form=".3f", forms={_MEASURES["words"]: ".1f"})
 
 
-def _cell(interval: Interval, sign: str = "", measure: str = "") -> Markup:
-    """An estimate with its interval, such as 0.412 [0.350, 0.470]; of a difference, in the colour of its verdict."""
-    digits = _digits(interval)
-    kind = verdict(interval, measure)[1] if sign else ""
-    text = Markup('<span class="{}">{} <span class="ends">[{}, {}]</span></span>')
-    return text.format(kind, _value(interval, sign), f"{interval.low:.{digits}f}", f"{interval.high:.{digits}f}")
-
-
-def _value(interval: Interval, sign: str = "") -> str:
-    return f"{interval.value:{sign}.{_digits(interval)}f}"
-
-
-def _digits(interval: Interval) -> int:
-    return 1 if abs(interval.value) >= 5 else 3  # numbers of words, and shares
+def _difference(interval: Interval, measure: str = "") -> Markup:
+    """A difference with its interval, in the colour of its verdict."""
+    form = "+.1f" if measure == "words" else "+.3f"
+    return Markup('<span class="{}">{}</span>').format(verdict(interval, measure)[1], html_cell(interval, form))
 
 
 def verdict(interval: Interval, measure: str = "") -> tuple[str, str]:

@@ -36,8 +36,9 @@ def print_report(
         terminal.print_json(report.to_json())
     else:
         for table in report.tables:
-            rows = table.frame.to_numpy().tolist()
-            terminal.print_table(list(table.frame), rows, title=table.title, best=table.best, best_of=table.best_of)
+            terminal.print_table(
+                list(table.frame), table.texts(), title=table.title, best=table.best, best_of=table.best_of
+            )
     console = terminal.console(stderr=True)
     if notes is None:
         notes = [] if quiet else report.notes

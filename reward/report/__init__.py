@@ -1,9 +1,5 @@
 """What commands show: tables, plots and pictures, printed, as JSON, or as a page that needs no other file.
 
 `tables`, `plots`, `page` and `report` know nothing of what they show. The other modules make the report of one command
-each: frames of texts, plots and pictures.
+each: frames of values, plots and pictures.
 """
-
-from reward.report.tables import markdown_table
-
-__all__ = ["markdown_table"]

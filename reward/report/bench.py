@@ -21,15 +21,14 @@ from reward.metaeval.published import Compared
 from reward.metaeval.raters import failures
 from reward.report.plots import BEST, intervals
 from reward.report.report import Report
-from reward.report.tables import SIGNIFICANT, Table, column_frame, few_images, interval_frame, milliseconds, percent
+from reward.report.tables import Table, few_images, frame_of_rows, milliseconds, percent
 
-# What the JSON of a row has of an evaluation, and where there is none.
-_FIGURES: dict[str, Any] = {"estimates": {}, "details": {}, "ties": None, "tie_rule": None, "counts": {}}
-_FIGURES |= {"images": 0, "by_category": {}, "scored": 0}
+SIGNIFICANT = 0.05
+_TIME = "ms/caption"
 
 
 def bench_report(tables: Sequence[BenchTable], *, command: str, seed: int, resamples: int, references: bool) -> Report:
-    """All tables of `run_bench` as a report; its JSON also has all statistics, and each failure.
+    """All tables of `run_bench` as a report; its JSON also has all coefficients of each row, and each failure.
 
     Args:
         tables: of the benchmarks.
@@ -39,110 +38,120 @@ def bench_report(tables: Sequence[BenchTable], *, command: str, seed: int, resam
     """
     shown = [_overview(tables)] if len(tables) > 1 else []
     published: list[tuple[str, str, Compared]] = []
+    benchmarks = []
     for table in tables:
         shown += _benchmark_tables(table)
+        benchmarks.append(_benchmark_figures(table))
         for row in table.rows:
             published += [(row.metric.label, table.title, figure) for figure in row.published]
     if published:
         shown.append(published_table(published))
     judged_by = dict.fromkeys(table.benchmark.spec.judged_by for table in tables)
-    figures: dict[str, Any] = {"seed": seed, "resamples": resamples, "references": references}
-    figures["benchmarks"] = [_table_figures(table) for table in tables]
     return Report(
         "bench",
         f"Agreement with {' and '.join(judged_by)}",
         command,
-        figures,
+        {"seed": seed, "resamples": resamples, "references": references, "benchmarks": benchmarks},
         shown,
         list(_notes(tables, resamples)),
         plots=[(table.title, _plots(table)) for table in tables],
     )
 
 
-def _overview(tables: Sequence[BenchTable]) -> Table:
-    """All benchmarks side by side, each by its headline column."""
-    # All tables have the same metrics in the same order, also those that a benchmark leaves out.
-    rows = []
-    for number, first in enumerate(tables[0].rows):
-        cells = [first.metric.label]
-        seconds = []
-        for table in tables:
-            row = table.rows[number]
-            cell = percent(row.estimates.get(table.headline))
-            if row is table.best:
-                cell += " best"
-            cells.append(cell + _star(row))
-            # Scores that were kept by an earlier run have no time.
-            if row.run is not None and not math.isnan(row.run.seconds):
-                seconds.append(row.run.seconds)
-        cells.append(milliseconds(fmean(seconds or [math.nan])))
-        rows.append(cells)
-    heads = ["", *(f"{table.title} ({table.headline or '-'})" for table in tables), "ms/caption"]
-    return Table("All benchmarks, x 100", pd.DataFrame(rows, columns=heads))
-
-
 def _benchmark_tables(table: BenchTable) -> list[Table]:
     """The tables of one benchmark: agreement, and if they were asked for one rater and failures."""
     shown = [_agreement(table)]
     if table.raters is not None:
-        agreement = table.raters.agreement
-        frame = interval_frame(agreement, next(iter(agreement.values())))
-        shown.append(Table(f"{table.title}: tau x 100 with the mean of all raters but one", frame))
+        rows = {}
+        for name, estimates in table.raters.agreement.items():
+            rows[name] = {column: percent(interval) for column, interval in estimates.items()}
+        title = f"{table.title}: tau x 100 with the mean of all raters but one"
+        shown.append(Table(title, frame_of_rows(rows)))
     if table.threshold is not None:
         shown.append(_failures(table, table.threshold))
     return shown
 
 
+def _benchmark_figures(table: BenchTable) -> dict[str, Any]:
+    """What JSON has of a benchmark beside its tables: all coefficients as fractions, and each failure."""
+    details = {}
+    for row in table.rows:
+        if row.evaluation is not None:
+            details[row.metric.label] = row.evaluation.details
+    figures: dict[str, Any] = {"title": table.title, "data": table.data, "details": details}
+    if table.threshold is not None:
+        figures["failures"] = failures(table.benchmark, _scores(table), table.threshold)
+    return figures
+
+
+def _overview(tables: Sequence[BenchTable]) -> Table:
+    """All benchmarks side by side, each by its headline column."""
+    # All tables have the same metrics in the same order, also those that a benchmark leaves out.
+    titles = [table.title for table in tables]
+    heads = []
+    for title, table in zip(titles, tables, strict=True):
+        file = f" in {table.data}" if titles.count(title) > 1 else ""
+        heads.append(f"{title}{file} ({table.headline or '-'})")
+    rows = []
+    for rows_of_metric in zip(*(table.rows for table in tables), strict=True):
+        estimates = []
+        seconds = []
+        for table, row in zip(tables, rows_of_metric, strict=True):
+            estimates.append(percent(row.estimates.get(table.headline)))
+            # Scores that were kept by an earlier run have no time.
+            if row.run is not None and not math.isnan(row.run.seconds):
+                seconds.append(row.run.seconds)
+        time = milliseconds(fmean(seconds)) if seconds else None
+        rows.append([rows_of_metric[0].metric.label, *estimates, time])
+    best_of = {}
+    for head, table in zip(heads, tables, strict=True):
+        if table.best is not None:
+            best_of[head] = table.rows.index(table.best)
+    frame = pd.DataFrame(rows, columns=["", *heads, _TIME], dtype=object)
+    return Table("All benchmarks, x 100", frame, best_of=best_of, forms={_TIME: ",g"})
+
+
 def _agreement(table: BenchTable) -> Table:
     """The columns of a benchmark, numbers of scored items and errors, time, and p against one row."""
     statistic = "no figures"
+    p_column = f"p ({table.headline or '-'})"
     rows = []
     for row in table.rows:
         scored = 0
         if row.evaluation is not None:
             statistic = f"{row.evaluation.statistic} x 100"
             scored = row.evaluation.scored
-        cells = [row.metric.label, *(percent(row.estimates.get(column)) for column in table.columns)]
-        if row.left_out:
-            cells += ["-", "-"]
-        else:
-            cells += [str(scored), str(row.errors)]
-        cells.append("-" if row.run is None else milliseconds(row.run.seconds))
+        estimates = [percent(row.estimates.get(column)) for column in table.columns]
+        counts = [None, None] if row.left_out else [scored, row.errors]
+        time = None if row.run is None else milliseconds(row.run.seconds)
         # The row that the others are tested against has no p. It is the best one, unless --against names another.
-        if row is table.best and row is table.against:
-            cells.append("best")
-        elif row is table.against:
-            cells.append("against")
-        elif row.p_adjusted is None:
-            cells.append("-")
-        else:
-            cells.append(f"{row.p_adjusted:.2g}{_star(row)}")
-        rows.append(cells)
+        p: float | str | None = row.p_adjusted
+        if row is table.against:
+            p = "best" if row is table.best else "against"
+        rows.append([row.metric.label, *estimates, *counts, time, p])
     if table.benchmark.spec.statistics:  # of one's own ratings, each in a column
         statistic = "agreement x 100"
-    heads = ["", *table.columns, "scored", "errors", "ms/caption", f"p ({table.headline or '-'})"]
+    heads = ["", *table.columns, "scored", "errors", _TIME, p_column]
     best = None if table.best is None else table.rows.index(table.best)
     title = f"{table.title}: {statistic}, {len(table.benchmark.rows)} items"
-    return Table(title, pd.DataFrame(rows, columns=heads), best)
-
-
-def _star(row: BenchRow) -> str:
-    """The mark of a significant difference."""
-    return " *" if row.p_adjusted is not None and row.p_adjusted < SIGNIFICANT else ""
+    frame = pd.DataFrame(rows, columns=heads, dtype=object)
+    return Table(title, frame, best, forms={_TIME: ",g", p_column: ".2g"})
 
 
 def _failures(table: BenchTable, threshold: float) -> Table:
     """Numbers and shares of scores far from the mean rating, by aspect and over all of them."""
     scores = _scores(table)
-    columns: dict[str, dict[str, str]] = {}
-    for column in (*table.benchmark.aspects, "all"):
-        columns[column] = dict.fromkeys(scores, "-")
     distant = _counts(failures(table.benchmark, scores, threshold))
-    for (label, column), total in _counts(failures(table.benchmark, scores)).items():
-        count = distant[label, column]
-        columns[column][label] = f"{count} ({100 * count / total:.1f} %)"
+    totals = _counts(failures(table.benchmark, scores))
+    rows = {}
+    for label in scores:
+        row = {}
+        for column in (*table.benchmark.aspects, "all"):
+            count, total = distant[label, column], totals[label, column]
+            row[column] = f"{count} ({100 * count / total:.1f} %)" if total else None
+        rows[label] = row
     title = f"{table.title}: scores at least {threshold:g} away from the mean rating"
-    return Table(title, column_frame(columns))
+    return Table(title, frame_of_rows(rows))
 
 
 def _counts(scores: Sequence[Mapping[str, Any]]) -> Counter[tuple[str, str]]:
@@ -160,10 +169,11 @@ def published_table(figures: Iterable[tuple[str, str, Compared]]) -> Table:
     for metric, benchmark, compared in figures:
         figure = compared.published
         column = "" if figure.column == "overall" else f", {figure.column}"
-        numbers = (f"{compared.value:.1f}", f"{figure.figure:.1f}", f"{compared.difference:+.1f}")
+        numbers = (compared.value, figure.figure, compared.difference)
         rows.append((metric, benchmark + column, figure.coefficient, *numbers, compared.verdict, figure.source))
     heads = ["", "on", "coefficient", "here", "published", "difference", "verdict", "source"]
-    return Table("Beside published figures, x 100", pd.DataFrame(rows, columns=heads))
+    frame = pd.DataFrame(rows, columns=heads)
+    return Table("Beside published figures, x 100", frame, forms={"difference": "+.1f"})
 
 
 def _plots(table: BenchTable) -> dict[str, Callable[[], Markup]]:
@@ -187,8 +197,7 @@ def _notes(tables: Sequence[BenchTable], resamples: int) -> Iterator[str]:
         elif table.against is not None:
             against["the best row, which is chosen on these data and so is flattered,"] = None
     for row_name in against:
-        holm = f"in the same resamples, by Holm's correction for the rows; * is below {SIGNIFICANT}."
-        yield f"p: of the difference from {row_name} {holm}"
+        yield f"p: of the difference from {row_name} in the same resamples, by Holm's correction for the rows."
     for table in tables:
         if table.benchmark.provenance:
             yield f"{table.title}: {table.benchmark.provenance}."
@@ -217,11 +226,8 @@ def _rules(table: BenchTable, evaluation: Evaluation) -> Iterator[str]:
         yield "the mean of a caption's ratings counts"
     elif spec.form == RATINGS:
         yield "every rating of a caption counts by itself, with its score repeated"
-    if MEAN in evaluation.estimates and spec.form == PAIRS:
-        yield f"{MEAN!r} is the mean over the categories"
-    elif MEAN in evaluation.estimates:
-        mean = f"{MEAN!r} is the mean of {evaluation.statistic} over the aspects"
-        yield f"{mean}; a metric with one score has it compared with each of them"
+    if MEAN in evaluation.estimates and spec.form != PAIRS:
+        yield "a metric with one score has it compared with each aspect"
     if table.benchmark.draws:
         yield f"the mean over {table.benchmark.draws} draws of {spec.drawn} references"
     if len(evaluation.estimates) > 1:
@@ -259,65 +265,6 @@ def _row_problems(table: BenchTable, row: BenchRow) -> Iterator[str]:
         yield f"{row.run.truncated} captions had text cut to fit the model"
     if row.run.prompt:
         yield f"prompt {row.run.prompt}"
-
-
-def _table_figures(table: BenchTable) -> dict[str, Any]:
-    """A table for JSON; estimates are fractions, not percent."""
-    benchmark = table.benchmark
-    figures: dict[str, Any] = {
-        "name": benchmark.spec.name,
-        "title": benchmark.spec.title,
-        "part": benchmark.part,
-        "data": table.data,
-        "ratings": benchmark.provenance or None,
-        "items": len(benchmark.rows),
-        "captions_per_item": benchmark.shape[1],
-        "statistic": benchmark.spec.statistic,
-        "columns": list(table.columns),
-        "headline": table.headline,
-        "best": _label(table.best),
-        "against": _label(table.against),
-        "reference_draws": benchmark.draws,
-        "rows": [_row_figures(row) for row in table.rows],
-    }
-    if table.raters is not None:
-        figures["raters"] = table.raters.agreement
-    if table.no_raters:
-        figures["no_raters"] = table.no_raters
-    if table.threshold is not None:
-        figures["failures"] = failures(benchmark, _scores(table), table.threshold)
-    return figures
-
-
-def _row_figures(row: BenchRow) -> dict[str, Any]:
-    evaluation = row.evaluation
-    evaluated = dict(_FIGURES)
-    if evaluation is not None:
-        evaluated = {name: getattr(evaluation, name) for name in _FIGURES}
-        evaluated["by_category"] = {name: part.estimates for name, part in evaluation.by_category.items()}
-    figures = {
-        "name": row.metric.name,
-        "label": row.metric.label,
-        "kind": "column" if row.metric.is_column else "metric",
-        **evaluated,
-        "captions": row.captions,
-        "errors": row.errors,
-        "first_error": row.problem or None,
-        "left_out": row.left_out,
-        "p": row.p,
-        "p_adjusted": row.p_adjusted,
-    }
-    if row.published:
-        figures["published"] = [compared.to_json() for compared in row.published]
-    if row.run is not None:
-        figures |= {"source": row.metric.source, "revision": row.metric.revision, "truncated": row.run.truncated}
-        figures |= {"seconds_per_caption": row.run.seconds, "devices": [row.run.device]}
-        figures["prompt"] = row.run.prompt or None
-    return figures
-
-
-def _label(row: BenchRow | None) -> str | None:
-    return None if row is None else row.metric.label
 
 
 def _scores(table: BenchTable) -> dict[str, Any]:

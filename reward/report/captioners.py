@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,11 +21,6 @@ def compare_report(
     names: Sequence[str], comparisons: Sequence[Captioners], *, command: str, with_pictures: bool
 ) -> Report:
     """Tables with a row for each captioner and a column for each metric; pictures are by the first metric."""
-    figures: list[dict[str, Any]] = []
-    for comparison in comparisons:
-        numbers = {name: getattr(comparison, name) for name in ("metric", "differences", "wins", "unscored", "note")}
-        numbers |= {"items": len(comparison.images), "scores": comparison.scores.mean(axis=1).tolist()}
-        figures.append({**numbers, "best": names[comparison.best]})
     metrics_of_note: dict[str, list[str]] = {}
     for comparison in comparisons:
         metrics_of_note.setdefault(comparison.note, []).append(comparison.metric)
@@ -40,7 +34,7 @@ def compare_report(
         "compare",
         f"{', '.join(names[:-1])} and {names[-1]}",
         command,
-        {"captioners": names, "resamples": RESAMPLES, "seed": 0, "rows": figures},
+        {"resamples": RESAMPLES, "seed": 0},
         _tables(names, comparisons),
         notes,
         galleries=_galleries(names, comparisons[0]) if with_pictures else {},
@@ -56,16 +50,17 @@ def _tables(names: Sequence[str], comparisons: Sequence[Captioners]) -> list[Tab
         metric = comparison.metric
         best[metric] = comparison.best
         most_wins[metric] = int(np.argmax([share.value for share in comparison.wins]))
-        means[metric] = [f"{mean:.3f}" for mean in comparison.scores.mean(axis=1)]
-        differences[metric] = [percent(interval, scale=1, digits=3, sign="+") for interval in comparison.differences]
-        differences.loc[comparison.best, metric] = "-"
+        means[metric] = comparison.scores.mean(axis=1)
+        differences[metric] = comparison.differences
+        differences[metric] = differences[metric].mask(differences.index == comparison.best, None)
         wins[metric] = [percent(share) for share in comparison.wins]
     if len(comparisons) == 1:
         frame = means.assign(**{_DIFFERENCES: differences[metric], _WINS: wins[metric]})
-        return [Table("Mean score", frame, best_of={metric: best[metric], _WINS: most_wins[metric]})]
+        best_of = {metric: best[metric], _WINS: most_wins[metric]}
+        return [Table("Mean score", frame, best_of=best_of, forms={metric: ".3f", _DIFFERENCES: "+.3f"})]
     return [
-        Table("Mean scores", means, best_of=best),
-        Table(_DIFFERENCES, differences),
+        Table("Mean scores", means, best_of=best, form=".3f"),
+        Table(_DIFFERENCES, differences, form="+.3f"),
         Table(_WINS, wins, best_of=most_wins),
     ]
 

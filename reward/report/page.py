@@ -1,26 +1,21 @@
-"""One HTML page that needs no other file and no network: tables, plots and pictures under headings.
-
-The functions escape every text, so that a caption cannot write HTML; what they return is `Markup`, which is not escaped
-again.
-"""
+"""What HTML pages that need no other file and no network are made of: pictures, cells and templates."""
 
 from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from markupsafe import Markup
 
 from reward.data.images import load_image
 from reward.data.samples import one_image
 from reward.errors import ImageError, InvalidSampleError
-from reward.report.tables import short_names
+from reward.metaeval.bootstrap import Interval
+from reward.report.tables import cell_text, short_names
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -44,63 +39,6 @@ class Picture:
     caption: str
     figures: str = ""
     problem: str = ""
-
-
-def page(
-    title: str,
-    sections: Sequence[tuple[str, Markup]],
-    *,
-    command: str = "",
-    warnings: Sequence[str] = (),
-    footer: Sequence[str] = (),
-) -> str:
-    """A page, for light and dark screens.
-
-    Args:
-        title: of the page.
-        sections: (heading, content) from top to bottom; the heading may be empty.
-        command: that made the page, as it was typed.
-        warnings: sentences in boxes above the sections.
-        footer: short texts at the end.
-
-    Example:
-        >>> text = page("Two captioners", [("Scores", table(pd.DataFrame({"": ["<b>"], "cider": ["0.9"]})))])
-        >>> "&lt;b&gt;" in text, "http" in text
-        (True, False)
-    """
-    template = environment().get_template("sections.html.jinja")
-    return template.render(title=title, sections=sections, command=command, warnings=warnings, footer=footer)
-
-
-def table(frame: pd.DataFrame, best: int | None = None, best_of: Mapping[str, int] | None = None) -> Markup:
-    """A frame of texts, whose first column names the rows.
-
-    The row of number `best` stands out, and of each column of `best_of` the cell in the row of its number. Names of
-    rows and of columns are short, see `short_names`; the pointer shows them whole.
-    """
-    heads = short_names([str(head) for head in frame.columns])
-    names = short_names([str(name) for name in frame.iloc[:, 0]])
-    return _part("table", frame, heads, names, best, best_of or {})
-
-
-def folded(title: str, content: Markup) -> Markup:
-    """Something that a click on its title shows."""
-    return _part("folded", title, content)
-
-
-def charts(plots: Mapping[str, Markup]) -> Markup:
-    """Plots side by side, {heading: plot}, see `reward.report.plots`."""
-    return _part("charts", plots, short_names([*plots]))
-
-
-def pictures(rows: Sequence[Picture]) -> Markup:
-    """Pictures side by side, with their texts; see `read_picture`."""
-    return _part("pictures", rows)
-
-
-def listed(sentences: Sequence[str]) -> Markup:
-    """Sentences in a list."""
-    return _part("listed", sentences)
 
 
 def read_picture(image: Any, caption: str, figures: str = "", *, root: Path | None = None) -> Picture:
@@ -134,16 +72,26 @@ def data_address(image: Image.Image, kind: str, **options: Any) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
+def html_cell(value: Any, form: str) -> str:
+    """A cell of a table, of an estimate with its interval in small."""
+    text = cell_text(value, form)
+    if not isinstance(value, Interval):
+        return text
+    number, _, ends = text.partition(" ")
+    return Markup('{} <span class="ends">{}</span>').format(number, ends)
+
+
 @cache
 def environment(package: str = "reward.report") -> Environment:
-    """Jinja's templates of a package, which may extend `page.html.jinja`."""
+    """Jinja's templates of a package, which may extend `page.html.jinja` and import `parts.html.jinja`.
+
+    They escape every text, so that a caption cannot write HTML.
+    """
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
     loader = ChoiceLoader([PackageLoader(package, ""), PackageLoader("reward.report", "")])
-    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-
-
-def _part(name: str, *content: Any) -> Markup:
-    """What a macro of `parts.html.jinja` makes of some content."""
-    macros = environment().get_template("parts.html.jinja").module
-    return Markup(getattr(macros, name)(*content))
+    templates = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    templates.globals |= {"cell": html_cell, "short_names": short_names}
+    return templates

@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from reward.errors import OutputError
 from reward.optional import installed_versions
-from reward.report.page import Picture, charts, listed, page, pictures, table
+from reward.report.page import Picture, environment
 from reward.report.tables import Table, csv, latex, markdown
 from reward.scoring.writers import refuse_address, write_text
 
@@ -31,8 +31,8 @@ class Report:
         name: of the command, and of the files.
         heading: of the pages.
         command: as it was typed.
-        figures: all results, for JSON; with `seed` and `resamples`, which pages show, too.
-        tables: from top to bottom.
+        figures: further ones for JSON; with `seed` and `resamples`, which pages show, too.
+        tables: from top to bottom; JSON has their values.
         notes: sentences below the tables.
         plots: of the HTML page: titles, each with {heading: function that draws a plot}; drawing takes a while.
         galleries: pictures of the HTML page: {title: pictures}.
@@ -50,8 +50,18 @@ class Report:
     warnings: Sequence[str] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """All results as plain JSON values, with the command and the versions that made them."""
-        return {"command": self.command, "versions": installed_versions(_PACKAGES), **plain(self.figures)}
+        """Plain JSON values: the command, the versions that made the figures, and each row of the tables by column.
+
+        An estimate is a dict of value, low and high; of a column without a head the name is "name".
+        """
+        tables = []
+        for shown in self.tables:
+            heads = [head or "name" for head in shown.frame]
+            rows = [dict(zip(heads, row, strict=True)) for row in shown.rows()]
+            tables.append({"title": shown.title, "rows": rows})
+        values = {"command": self.command, "versions": installed_versions(_PACKAGES), **self.figures}
+        figures: dict[str, Any] = plain({**values, "tables": tables, "notes": self.notes})
+        return figures
 
     def markdown(self) -> str:
         """The tables and the notes as a page in Markdown."""
@@ -64,16 +74,10 @@ class Report:
 
     def html(self, *, figures_file: str = "") -> str:
         """All of it as one HTML page, which names the file that holds the figures, if there is one."""
-        sections = [(shown.title, table(shown.frame, shown.best, shown.best_of)) for shown in self.tables]
-        sections.append(("", listed(self.notes)))
-        for title, plots in self.plots:
-            sections.append((title, charts({heading: draw() for heading, draw in plots.items()})))
-        for title, rows in self.galleries.items():
-            sections.append((title, pictures(rows)))
         footer = self._origin()
         if figures_file:
             footer.append(f"all figures: {figures_file}")
-        return page(self.heading, sections, command=self.command, warnings=self.warnings, footer=footer)
+        return environment().get_template("report.html.jinja").render(title=self.heading, report=self, footer=footer)
 
     def _origin(self) -> list[str]:
         """What figures may depend on: versions, seed and resamples."""

@@ -106,23 +106,23 @@ def read_scored(
     Raises:
         DataError: the data cannot be read, lack a column, or hold no score there.
     """
-    source, summary = open_source(data), summary_beside(data)
-    columns = _find_columns(source, summary.get("columns") or {}, by, candidate_column, image_column)
-    root = source.folder
+    reader, summary = open_source(data), summary_beside(data)
+    columns = _find_columns(reader, summary.get("columns") or {}, by, candidate_column, image_column)
+    root = reader.folder
     with suppress(DataError):  # the page says that the pictures are not there
-        root = find_root(source, columns.image, image_root, scored_from=summary.get("image_root"))
+        root = find_root(reader, columns.image, image_root, scored_from=summary.get("image_root"))
 
     # Once through the rows: numbers are held as columns, texts and pictures only of the best and the worst so far.
     rows = 0
     scores: list[pd.DataFrame] = []
     errors = [pd.Series(dtype=str)]
     best = worst = pd.DataFrame()
-    for frame in _frames(source, columns):
+    for frame in _frames(reader, columns):
         rows += len(frame)
         if columns.error is not None:
             errors.append(frame[columns.error].replace("", None).dropna().astype(str))
         if columns.are_lists:
-            frame = _one_row_a_caption(frame, columns, source.name)
+            frame = _one_row_a_caption(frame, columns, reader.name)
         scores.append(frame[columns.scores].astype(float))
         captions = pd.DataFrame({"score": scores[-1][columns.by], "caption": None, "image": None, "count": 1})
         if columns.caption is not None:
@@ -137,10 +137,10 @@ def read_scored(
     if all(numbers[columns.by].isna().all() for numbers in scores):
         reason = all_errors.iloc[0] if len(all_errors) else "the column is empty"
         raise DataError(
-            f"no row of {source.name} has a score in {columns.by!r}, so there is nothing to report: {reason}"
+            f"no row of {reader.name} has a score in {columns.by!r}, so there is nothing to report: {reason}"
         )
     return ScoredData(
-        name=source.name,
+        name=reader.name,
         columns=columns,
         checkpoints=summary.get("checkpoints") or {},
         root=root,
@@ -153,10 +153,10 @@ def read_scored(
 
 
 def _find_columns(
-    source: Source, scored: Mapping[str, str | None], by: str | None, candidate: str | None, image: str | None
+    reader: Source, scored: Mapping[str, str | None], by: str | None, candidate: str | None, image: str | None
 ) -> Columns:
     """The columns to report; `scored` are {role: column} of the run that made the scores."""
-    types = _column_types(source)
+    types = _column_types(reader)
     rewards = [name for name in types if name.endswith(_REWARDS)]
     if by is not None:
         find_column("score", types, by, option="--by")
@@ -164,7 +164,7 @@ def _find_columns(
         by = next((name for name in _REWARDS if name in rewards), rewards[0])
     else:
         raise DataError(
-            f"no column of {source.name} is named reward or ends with it; name the scores with --by. The columns "
+            f"no column of {reader.name} is named reward or ends with it; name the scores with --by. The columns "
             f"are: {join_names([*types])}."
         )
     if not re.search("int|float|double|null", types[by]):
@@ -191,21 +191,21 @@ def _find_columns(
     return Columns(by, scores, are_lists, caption, image, error)
 
 
-def _column_types(source: Source) -> dict[str, str]:
+def _column_types(reader: Source) -> dict[str, str]:
     """{column: its Arrow type}; in tables of text, where cells have none, of what all cells of the column write."""
-    if source.is_csv:
-        values = _records(source, source.columns, texts=())
+    if reader.is_csv:
+        values = _records(reader, reader.columns, texts=())
         schema = infer_schema(iter(lambda: list(islice(values, _BATCH)), []))
     else:
-        schema = schema_of(source)
+        schema = schema_of(reader)
     return {name: str(schema.field(name).type) for name in schema.names}
 
 
-def _frames(source: Source, columns: Columns) -> Iterator[pd.DataFrame]:
+def _frames(reader: Source, columns: Columns) -> Iterator[pd.DataFrame]:
     """The rows in batches, numbered from 1."""
     names = list(dict.fromkeys([*columns.scores, *columns.texts]))
     texts = [name for name in columns.texts if name != columns.caption or not columns.are_lists]
-    records = _records(source, names, texts)
+    records = _records(reader, names, texts)
     first = 1
     while batch := list(islice(records, _BATCH)):
         numbers = pd.RangeIndex(first, first + len(batch), name="row")
@@ -213,15 +213,15 @@ def _frames(source: Source, columns: Columns) -> Iterator[pd.DataFrame]:
         yield pd.DataFrame(batch, numbers, names, dtype=object)
 
 
-def _records(source: Source, names: Sequence[str], texts: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _records(reader: Source, names: Sequence[str], texts: Sequence[str]) -> Iterator[dict[str, Any]]:
     """The rows with these columns; a row that cannot be read is empty.
 
     In tables of text, cells become the numbers and lists that they write, but for columns of `texts`.
     """
-    for row in source.rows(names):
+    for row in reader.rows(names):
         if isinstance(row, BadRow):
             yield {}
-        elif source.is_csv:
+        elif reader.is_csv:
             yield {name: cell if name in texts else _value(cell) for name, cell in row.items()}
         else:
             yield row

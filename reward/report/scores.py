@@ -6,9 +6,8 @@ import re
 from functools import partial
 
 import pandas as pd
-from markupsafe import Markup
 
-from reward.report.page import Picture, listed, read_picture
+from reward.report.page import Picture, read_picture
 from reward.report.plots import histogram
 from reward.report.report import Report
 from reward.report.scored_data import ScoredData
@@ -44,7 +43,13 @@ def scores_report(data: ScoredData, *, command: str = "") -> Report:
     for title, rows in (("Best", data.best), ("Worst", data.worst)):
         if len(rows):
             galleries[f"{title}, by {by}"] = _pictures(rows, data)
-    histograms = {name: partial(_histogram, scores[name].dropna(), name, data.columns.unit) for name in scores}
+    histograms = {}
+    for name in scores:
+        numbers = scores[name].dropna()
+        histograms[name] = partial(histogram, numbers.to_numpy(), name)
+        pile = _pile(numbers, data.columns.unit)
+        if pile:
+            notes.append(f"{name}: {pile}")
     return Report(
         "report",
         f"Scores of {data.name}",
@@ -89,30 +94,26 @@ def _pictures(rows: pd.DataFrame, data: ScoredData) -> list[Picture]:
     return pictures
 
 
-def _histogram(scores: pd.Series, name: str, unit: str) -> Markup:
-    """A histogram, and below it what its highest bar is, where that is a pile of equal scores."""
-    plot = histogram(scores.to_numpy(), name)
+def _pile(scores: pd.Series, unit: str) -> str:
+    """What the highest bar of a histogram is, where that is a pile of equal scores; else empty."""
     low, high = scores.min(), scores.max()
     # Scores that differ by less than a thousandth of their range look equal.
     heights = ((scores - low) / (high - low)).round(3).fillna(0)
     piles = heights.value_counts()
     if not len(piles) or piles.iloc[0] < max(2, _PILE * len(scores)):
-        return plot
+        return ""
     score = scores[heights == piles.index[0]].median()
     end = ""
     if low < high:
         end = {0: ", the lowest", 1: ", the highest"}.get(piles.index[0], "")
     share = f"{piles.iloc[0]:,} of {len(scores):,} {unit} ({100 * piles.iloc[0] / len(scores):.0f} %)"
-    return plot + listed([f"The high bar is a pile of equal scores: {share} have {score:.3f}{end}."])
+    return f"The high bar is a pile of equal scores: {share} have {score:.3f}{end}."
 
 
 def _distributions(scores: pd.DataFrame, unit: str) -> Table:
-    rows = []
-    for name, facts in scores.describe(percentiles=_QUANTILES).drop("std").items():
-        count, *figures = facts
-        rows.append([str(name), f"{int(count):,}", *(f"{figure:.3f}" for figure in figures)])
-    quantiles = [f"{100 * quantile:g} %" for quantile in _QUANTILES]
-    return Table("Scores", pd.DataFrame(rows, columns=["", unit, "mean", "min", *quantiles, "max"]))
+    facts = scores.describe(percentiles=_QUANTILES).drop("std").T.rename(columns={"count": unit})
+    frame = facts.astype({unit: int}).rename_axis("").reset_index()
+    return Table("Scores", frame, form=".3f")
 
 
 def _errors(data: ScoredData) -> list[Table]:
@@ -122,6 +123,7 @@ def _errors(data: ScoredData) -> list[Table]:
     kinds = data.errors.groupby(data.errors.map(lambda message: _VARIABLE.sub("…", message)), sort=False)
     rows = []
     for kind, messages in sorted(kinds, key=lambda group: -len(group[1]))[:_KINDS]:
-        share = f"{100 * len(messages) / data.rows:.2f}"
-        rows.append([f"{kind:.300}", f"{len(messages):,}", share, f"row {messages.index[0]}: {messages.iloc[0]:.300}"])
-    return [Table(f"Kinds of errors: {len(kinds)}", pd.DataFrame(rows, columns=["", "rows", "% of all", "the first"]))]
+        share = 100 * len(messages) / data.rows
+        rows.append([f"{kind:.300}", len(messages), share, f"row {messages.index[0]}: {messages.iloc[0]:.300}"])
+    frame = pd.DataFrame(rows, columns=["", "rows", "% of all", "the first"])
+    return [Table(f"Kinds of errors: {len(kinds)}", frame, form=".2f")]

@@ -1,22 +1,19 @@
-"""Tables of texts, as data frames whose first column names the rows, and how numbers are written in them."""
+"""Tables of values, as data frames whose first column names the rows, and how their cells are written."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from typing import Any
 
 import pandas as pd
 
 from reward.metaeval.bootstrap import Interval
 
-SIGNIFICANT = 0.05
 # The folders of a path, alone or behind "metric="; one folder alone may be the owner of a checkpoint on the Hub.
 _FOLDERS = re.compile(r"(?:^|(?<==))(?:/|[^/\s:=]+/[^/\s=]+/)(?:[^/\s=]+/)*(?=[^/\s=]+/?(?:$| \())")
-# As `percent` writes an estimate with its interval.
-_ESTIMATE = r"^(\S+) \[(\S+), (\S+)\]$"
 # What LaTeX takes for commands, or shows as other signs.
 _LATEX = str.maketrans(
     {character: "\\" + character for character in "&%$#_{}"}
@@ -32,26 +29,89 @@ class Table:
 
     Args:
         title: shown above it.
-        frame: texts; the first column names the rows.
+        frame: texts, numbers, estimates and None; the first column names the rows.
         best: number of the row in bold; None for none.
         best_of: {column: number of the row whose cell of that column is bold}.
+        form: of numbers that are not whole, as Python's format specifications have it.
+        forms: {column: form}, of columns with another one.
     """
 
     title: str
     frame: pd.DataFrame
     best: int | None = None
     best_of: Mapping[str, int] = field(default_factory=dict)
+    form: str = ".1f"
+    forms: Mapping[str, str] = field(default_factory=dict)
 
-    def marked(self, mark: Callable[[str], str], write: Callable[[str], str] = str) -> list[list[str]]:
-        """The cells of each row as `write` writes them, with `mark` around those that are bold."""
-        rows = []
-        for number, texts in enumerate(self.frame.to_numpy().tolist()):
-            row = []
-            for column, text in zip(self.frame, texts, strict=True):
-                is_best = number in (self.best, self.best_of.get(column))
-                row.append(mark(write(text)) if is_best else write(text))
-            rows.append(row)
+    def rows(self) -> list[list[Any]]:
+        """The values of each row."""
+        rows: list[list[Any]] = self.frame.astype(object).to_numpy().tolist()
         return rows
+
+    def texts(self, bold: str = "{}", write: Callable[[str], str] = str) -> list[list[str]]:
+        """The cells of each row as `write` writes their texts, those that are bold in `bold`, a format."""
+        written = []
+        for number, row in enumerate(self.rows()):
+            cells = []
+            for column, value in zip(self.frame, row, strict=True):
+                text = write(cell_text(value, self.forms.get(column, self.form)))
+                is_best = number in (self.best, self.best_of.get(column))
+                cells.append(bold.format(text) if is_best else text)
+            written.append(cells)
+        return written
+
+
+def cell_text(value: Any, form: str = ".1f") -> str:
+    """A cell as it is shown; nothing and NaN are "-".
+
+    Example:
+        >>> cell_text(Interval(52.98, 52, 54.1)), cell_text(0.5, "+.3f"), cell_text(1200), cell_text(None)
+        ('53.0 [52.0, 54.1]', '+0.500', '1,200', '-')
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Interval):
+        number = cell_text(value.value, form)
+        if math.isnan(value.value) or math.isnan(value.low):
+            return number
+        return f"{number} [{value.low:{form}}, {value.high:{form}}]"
+    if value is None or math.isnan(value):
+        return "-"
+    return f"{value:,}" if isinstance(value, int) else f"{value:{form}}"
+
+
+def percent(interval: Interval | None) -> Interval | None:
+    """An estimate times 100, as papers give it."""
+    if interval is None:
+        return None
+    return Interval(100 * interval.value, 100 * interval.low, 100 * interval.high)
+
+
+def milliseconds(seconds: float) -> float:
+    """A time with three digits, for a column of the form ",g".
+
+    Example:
+        >>> milliseconds(0.0012345), milliseconds(1.4567)
+        (1.23, 1460.0)
+    """
+    return float(f"{1000 * seconds:.3g}")
+
+
+def frame_of_rows(rows: Mapping[str, Mapping[str, Any]], *, head: str = "") -> pd.DataFrame:
+    """The frame of {row: {column: value}}, with None where a row has no value; `head` is that of the rows' names.
+
+    Example:
+        >>> print(markdown(Table("", frame_of_rows({"x": {"first": 1}, "y": {"first": 2, "second": 0.5}}))))
+        |  | first | second |
+        |---|---|---|
+        | x | 1 | - |
+        | y | 2 | 0.5 |
+    """
+    columns = dict.fromkeys(column for row in rows.values() for column in row)
+    lines = []
+    for name, row in rows.items():
+        lines.append([name, *(row.get(column) for column in columns)])
+    return pd.DataFrame(lines, columns=[head, *columns], dtype=object)
 
 
 def short_names(names: Sequence[str]) -> list[str]:
@@ -67,68 +127,9 @@ def short_names(names: Sequence[str]) -> list[str]:
     return [name if short.count(last) > 1 else last for name, last in zip(names, short, strict=True)]
 
 
-def percent(interval: Interval | None, *, scale: int = 100, digits: int = 1, sign: str = "") -> str:
-    """An estimate times 100, as papers give it, with its interval if it has one.
-
-    Args:
-        interval: the estimate; None or NaN gives "-".
-        scale: what values are multiplied with.
-        digits: after the point.
-        sign: "+" writes the sign of positive values too.
-
-    Example:
-        >>> percent(Interval(0.5298, 0.52, 0.541))
-        '53.0 [52.0, 54.1]'
-    """
-    if interval is None or math.isnan(interval.value):
-        return "-"
-    number = f"{{:{sign}.{digits}f}}"
-    text = number.format(scale * interval.value)
-    if math.isnan(interval.low):
-        return text
-    return f"{text} [{number.format(scale * interval.low)}, {number.format(scale * interval.high)}]"
-
-
-def interval_frame(
-    rows: Mapping[str, Mapping[str, Interval | None]],
-    columns: Iterable[str],
-    *,
-    head: str = "",
-    write: Callable[[Interval | None], str] = percent,
-) -> pd.DataFrame:
-    """A frame of estimates.
-
-    Args:
-        rows: {row: {column: estimate}}; an estimate may be missing.
-        columns: which, in order.
-        head: of the rows' names.
-        write: makes a text of an estimate or None.
-    """
-    columns = list(columns)
-    lines = []
-    for name, row in rows.items():
-        lines.append([name, *(write(row.get(column)) for column in columns)])
-    return pd.DataFrame(lines, columns=[head, *columns])
-
-
-def column_frame(columns: Mapping[str, Mapping[str, str]], *, head: str = "") -> pd.DataFrame:
-    """A frame of columns, {column: {row: text}}, with "-" where a column has no text.
-
-    `head` is that of the rows' names.
-
-    Example:
-        >>> print(markdown(Table("", column_frame({"first": {"x": "1"}, "second": {"x": "2", "y": "3"}}))))
-        |  | first | second |
-        |---|---|---|
-        | x | 1 | 2 |
-        | y | - | 3 |
-    """
-    return pd.DataFrame(columns).fillna("-").rename_axis(head).reset_index()
-
-
 def markdown(table: Table) -> str:
     """A table in Markdown, without its title."""
-    rows = [list(table.frame), *table.marked("**{}**".format)]
+    rows = [list(table.frame), *table.texts("**{}**")]
     lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
     lines.insert(1, "|---" * len(table.frame.columns) + "|")
     return "\n".join(lines)
@@ -138,7 +139,7 @@ def latex(table: Table) -> str:
     r"""A table in LaTeX, for its package booktabs, with the title as a comment.
 
     Example:
-        >>> print(latex(Table("Scores", pd.DataFrame({"": ["a_1", "b"], "CIDEr": ["0.9", "-0.1"]}), best=0)))
+        >>> print(latex(Table("Scores", pd.DataFrame({"": ["a_1", "b"], "CIDEr": [0.9, -0.1]}), best=0)))
         % Scores
         \begin{tabular}{lr}
         \toprule
@@ -149,7 +150,7 @@ def latex(table: Table) -> str:
         \bottomrule
         \end{tabular}
     """
-    head, *rows = [list(map(_latex_text, table.frame)), *table.marked(r"\textbf{{{}}}".format, _latex_text)]
+    head, *rows = [list(map(_latex_text, table.frame)), *table.texts(r"\textbf{{{}}}", _latex_text)]
     lines = [f"% {' '.join(table.title.split())}", rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}", r"\toprule"]
     lines += [" & ".join(head) + r" \\", r"\midrule"]
     lines += [" & ".join(row) + r" \\" for row in rows]
@@ -168,57 +169,27 @@ def csv(tables: Sequence[Table]) -> str:
     """The first table as CSV, beside it those with the same rows; an estimate is three columns: it, low and high.
 
     Example:
-        >>> print(csv([Table("Scores", interval_frame({"a": {"tau": Interval(0.5, 0.4, 0.6)}}, ["tau"]))]), end="")
+        >>> print(csv([Table("Scores", frame_of_rows({"a": {"tau": Interval(0.5, 0.4, 0.6)}}))]), end="")
         ,tau,tau low,tau high
-        a,50.0,40.0,60.0
+        a,0.5,0.4,0.6
     """
     first = tables[0].frame
     names = first.iloc[:, 0]
-    columns = {first.columns[0]: names}
+    columns: dict[str, Any] = {first.columns[0]: names}
     for table in tables:
         if not table.frame.iloc[:, 0].equals(names):
             continue
-        for head in table.frame.columns[1:]:
+        for head, values in list(table.frame.items())[1:]:
             name = head if table is tables[0] else f"{table.title}: {head}"
-            texts = table.frame[head].replace("-", "")
-            parts = texts.str.extract(_ESTIMATE)
-            columns[name] = texts.where(parts[0].isna(), parts[0])
-            if parts[0].notna().any():
-                columns |= {f"{name} low": parts[1], f"{name} high": parts[2]}
+            is_estimate = values.map(lambda value: isinstance(value, Interval))
+            if not is_estimate.any():
+                columns[name] = values
+                continue
+            estimates = values.where(is_estimate, Interval(math.nan, math.nan, math.nan))
+            columns[name] = [estimate.value for estimate in estimates]
+            columns[f"{name} low"] = [estimate.low for estimate in estimates]
+            columns[f"{name} high"] = [estimate.high for estimate in estimates]
     return pd.DataFrame(columns).to_csv(index=False, lineterminator="\n")
-
-
-def markdown_table(
-    rows: Mapping[str, Mapping[str, Interval]], columns: Sequence[str], *, title: str = "", signed: bool = False
-) -> str:
-    """A Markdown table of estimates with their intervals, one row per system.
-
-    Args:
-        rows: {row: {column: estimate}}.
-        columns: which, in order.
-        title: head of the first column.
-        signed: whether to write the sign of positive values, too, for differences.
-
-    Example:
-        >>> print(markdown_table({"VELA - length": {"rel": Interval(0.2, 0.1, 0.3)}}, ["rel"], signed=True))
-        |  | rel |
-        |---|---|
-        | VELA - length | +0.200 [+0.100, +0.300] |
-    """
-    write = partial(percent, scale=1, digits=3, sign="+" if signed else "")
-    return markdown(Table("", interval_frame(rows, columns, head=title, write=write)))
-
-
-def milliseconds(seconds: float) -> str:
-    """A time as text, three digits.
-
-    Example:
-        >>> milliseconds(0.0012345), milliseconds(1.4567)
-        ('1.23', '1,457')
-    """
-    if math.isnan(seconds):
-        return "-"
-    return f"{1000 * seconds:,.0f}" if seconds >= 0.1 else f"{1000 * seconds:.3g}"
 
 
 def few_images(count: int) -> list[str]:

@@ -19,6 +19,7 @@ from reward.judges import ScriptedJudge
 from reward.metaeval import load_benchmark
 from tests.toys.json_lines import read_lines, write_lines
 from tests.toys.loopback_judge import loopback_judge
+from tests.toys.pages import rows_of
 from tests.toys.rewriting_server import rewriting_server
 from tests.toys.toy_judges import strict_llava
 
@@ -80,7 +81,7 @@ def test_further_attacks(scene_vela_folder, tmp_path, capsys):
         assert re.search(rf"^\| {name} \| [12] \| \d+\.\d \[.+ \| \d+\.\d \[", printed, re.MULTILINE), name
     shares = {name: finding.wins.value for name, finding in result.metrics["length"].findings.items()}
     assert (shares["colours exchanged"], shares["mirrored"], shares["said again"], shares["absences"]) == (0, 0, 1, 1)
-    assert set(json.loads(figures.read_text())["metrics"]) == {"length", vela}
+    assert set(rows_of(json.loads(figures.read_text()))["mirrored"]) == {"attack", "captions", "length", vela}
 
 
 def test_claims_agree_with_the_oracle_and_train_by_two_weights(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""Reads a page of a report."""
+"""Reads a page of a report, and its JSON."""
 
 import re
 from html.parser import HTMLParser
@@ -28,3 +28,9 @@ class Page(HTMLParser):
 
     def handle_data(self, data):
         self.texts.append(data.strip())
+
+
+def rows_of(figures, title=""):
+    """{name: row} of the table of a report's JSON whose title begins so."""
+    rows = next(table["rows"] for table in figures["tables"] if table["title"].startswith(title))
+    return {next(iter(row.values())): row for row in rows}

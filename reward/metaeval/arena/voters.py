@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -65,13 +65,6 @@ class PositionBias:
         if self.both_orders:
             line += f"; the two orders disagree in {100 * self.inconsistency:.1f}% of the pairs"
         return line
-
-    def to_json(self) -> dict[str, float | None]:
-        """Plain values; shares of nothing are null."""
-        values: dict[str, float | None] = asdict(self)
-        for name, share in (("first_share", self.first_share), ("inconsistency", self.inconsistency)):
-            values[name] = None if math.isnan(share) else share
-        return values
 
 
 @dataclass(frozen=True, eq=False)

@@ -156,5 +156,9 @@ def files(book):
         attempt(book, output, write)
     bench = ("bench", "--benchmark", "scenes", "--limit", 40, *words[:4], "-m", "clipscore")
     told = command(*bench, "--resamples", 50, "--json", apart=True)
-    for row in json.loads(told)["benchmarks"][0]["rows"]:
-        book.note(f"bench/{row['name']}", row["estimates"])
+    for row in json.loads(told)["tables"][0]["rows"]:
+        estimates = {}
+        for column, cell in row.items():
+            if isinstance(cell, dict):
+                estimates[column] = {name: number / 100 for name, number in cell.items()}
+        book.note(f"bench/{row['name']}", estimates)

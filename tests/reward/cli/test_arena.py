@@ -10,6 +10,7 @@ from PIL import Image
 
 from reward.judges.pairwise import PairPrompt
 from tests.reward.metaeval.arena.made_arenas import WORDS, draw_arena
+from tests.toys.pages import rows_of
 from tests.toys.toy_judges import save_choosing_judge
 
 pytestmark = pytest.mark.slow
@@ -64,17 +65,18 @@ def test_tables_and_json_and_a_column_that_is_called_as_a_metric(run, entries, t
 
     out, err = run(*line, "--json", "--quiet")
     figures = json.loads(out)
-    assert (err, set(figures["systems"])) == ("", {"human", *names})
-    assert (figures["decided_by"], figures["battles"], figures["weighted"]) == ("people", 301, False)
-    best = figures["ratings"]["people"]["bradley-terry"]["model 1"]
-    assert best["low"] < best["rating"] < best["high"]
-    assert list(figures["agreement"]) == ["judge", "column:good", "length", "column:length"]
-    good, length = (figures["agreement"][name] for name in ("column:good", "length"))
-    assert figures["agreement"]["column:length"] == good
-    assert list(good["levels"]) == ["level 1", "level 2", "level 3", "level 4", "overall"]
-    assert good["ranking"]["elo"]["spearman"]["value"] == 1
-    assert length["ranking"]["elo"]["spearman"]["value"] == -1  # the best model writes the shortest captions
-    assert length["bias"]["model 1"]["value"] < -0.5
+    rated = rows_of(figures, "Ratings by people: 301 battles")
+    assert (err, set(rated)) == ("", {"human", *names})
+    best = rated["model 1"]["Bradley-Terry"]
+    assert best["low"] < best["value"] < best["high"]
+    voters = rows_of(figures, "Agreement with people")
+    assert list(voters) == ["judge", "column:good", "length", "column:length"]
+    good, length = (voters[name] for name in ("column:good", "length"))
+    assert voters["column:length"] == {**good, "name": "column:length"}
+    assert list(good)[1:6] == ["overall", "level 1", "level 2", "level 3", "level 4"]
+    assert good["Spearman (Elo)"]["value"] == 100
+    assert length["Spearman (Elo)"]["value"] == -100  # the best model writes the shortest captions
+    assert rows_of(figures, "Bias")["model 1"]["length"]["value"] < -50
 
 
 def test_a_judge_or_a_metric_may_decide(run, entries, tmp_path):
@@ -98,18 +100,19 @@ def test_other_judges_and_a_second_annotator_vote_too(run, entries, tmp_path):
         write(tmp_path, marked), *line, "--ranking", ranking, "--leaderboard", f"same={ranking}", "--json", *FEW
     )
     figures = json.loads(out)
-    agreed = {name: row["levels"]["overall"]["value"] for name, row in figures["agreement"].items()}
+    voters = rows_of(figures, "Agreement with people")
+    agreed = {name: row["overall"]["value"] / 100 for name, row in voters.items()}
     ties = sum(entry["winner"] == "equal" for entry in entries) / 300
     same = sum(one["winner"] == two["winner"] for one, two in zip(marked[:40], second, strict=False)) / 40
     assert [agreed[name] for name in ("judge", "contrary", "annotator")] == pytest.approx([1, ties, same])
-    assert figures["agreement"]["annotator"]["battles"]["overall"] == 40
-    board = figures["correlations"].pop("leaderboard:same")
-    assert [row["spearman"]["value"] for row in board.values()] == pytest.approx([1])
-    ranks = {name: row["elo"]["spearman"]["value"] for name, row in figures["correlations"].items()}
-    assert ranks["people"] == ranks["judge"] == -1  # the fixed ranking is upside down
-    assert ranks["contrary"] == ranks["length"] == 1
+    assert voters["annotator"]["battles"] == 40
+    correlations = rows_of(figures, "Correlation with the fixed ranking")
+    assert correlations.pop("leaderboard:same")["Spearman (score)"]["value"] == pytest.approx(100)
+    ranks = {name: row["Spearman (Elo)"]["value"] for name, row in correlations.items()}
+    assert ranks["people"] == ranks["judge"] == -100  # the fixed ranking is upside down
+    assert ranks["contrary"] == ranks["length"] == 100
     assert "Fixed ranking: ranking.json; 4 models are in it and in the battles" in err
-    assert (figures["weighted"], "each battle counts 1 / P" in err) == (True, True)
+    assert "each battle counts 1 / P" in err
 
 
 def test_captions_of_two_models_meet_and_a_judge_decides(run, tmp_path):

@@ -9,6 +9,7 @@ from rich.cells import cell_len
 
 from reward.cli.terminal import print_table
 from tests.reward.metaeval.small_benchmarks import use_metrics, write_rated
+from tests.toys.pages import rows_of
 from tests.toys.picture_scorer import PictureScorer
 
 
@@ -62,10 +63,11 @@ def test_json_is_one_object(run, data, monkeypatch):
     assert "scoring" in err  # progress
     assert (figures["seed"], figures["resamples"], figures["references"]) == (3, 100, True)
     assert figures["command"].startswith("capreward bench --benchmark 'flickr8k-expert=")
+    rows = rows_of(figures, "Flickr8k-Expert: tau-c x 100, 16 items")
+    assert [row["p (overall)"] == "best" for row in rows.values()] == [False, True]
     [benchmark] = figures["benchmarks"]
-    assert (benchmark["name"], benchmark["items"], benchmark["data"]) == ("flickr8k-expert", 16, str(data))
-    metric, column = benchmark["rows"]
-    assert (metric["kind"], column["kind"], benchmark["best"]) == ("metric", "column", "column:good")
+    assert (list(rows), benchmark["data"]) == (["picture", "column:good"], str(data))
+    assert 100 * benchmark["details"]["picture"]["overall"]["tau_c"] == rows["picture"]["overall"]["value"]
 
 
 def test_quiet_says_nothing_but_what_went_wrong(run, data):
@@ -109,8 +111,8 @@ def test_a_metric_that_scores_nothing_ends_in_1_after_the_table(run, tmp_path):
     data = write_rated(tmp_path, 12, change=lambda row: row.update(candidate="fail " + row["candidate"]))
     line = (*flickr(data), "-m", "picture", "-m", "length")
     out, err = run(*line, "--json", code=1)
-    first, second = json.loads(out)["benchmarks"][0]["rows"]
-    assert (first["errors"], second["errors"], first["first_error"]) == (12, 0, "the caption says fail")
+    rows = rows_of(json.loads(out))
+    assert (rows["picture"]["errors"], rows["length"]["errors"]) == (12, 0)
     assert "error: nothing to evaluate for picture: the caption says fail" in err
     lines = [line.split("│")[1:-1] for line in run(*line, code=1)[0].splitlines() if "│" in line]
     assert [cell.strip() for cell in lines[0]] == ["picture", "-", "0", "12", "-", "-"]
@@ -127,7 +129,7 @@ def test_a_file_of_ratings_is_a_benchmark(run, tmp_path):
     (tmp_path / "rated.csv").write_text("\n".join(rows))
     line = ("--score-column", "mine", "--resamples", 50, "--json")
     out, _ = run("bench", tmp_path / "rated.csv", *line, "--rating-column", "anna", "--rating-column", "ben")
-    (row,) = json.loads(out)["benchmarks"][0]["rows"]
-    assert list(row["estimates"]) == ["tau-c", "tau-b", "spearman", "pearson"]
+    (row,) = rows_of(json.loads(out)).values()
+    assert list(row)[1:5] == ["tau-c", "tau-b", "spearman", "pearson"]
     again, _ = run("bench", tmp_path / "rated.csv", *line, "--rating-column", "anna,ben")
-    assert json.loads(again)["benchmarks"] == json.loads(out)["benchmarks"]
+    assert json.loads(again)["tables"] == json.loads(out)["tables"]

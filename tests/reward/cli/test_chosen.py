@@ -64,8 +64,9 @@ def test_every_command_that_scores_has_it(run):
     for sign in (1, -2):
         line = ("bench", "-b", "ratings=rated.jsonl", "-m", "scaled", "--set", f"factor={sign}", "-o", f"{sign}.json")
         run(*line, "--resamples", 10, "--quiet")
-        [row] = json.loads(Path(f"{sign}.json").read_text())["benchmarks"][0]["rows"]
-        tau[row["label"]] = next(iter(row["estimates"].values()))["value"]
+        [row] = json.loads(Path(f"{sign}.json").read_text())["tables"][0]["rows"]
+        label, estimate, *_ = row.values()
+        tau[label] = estimate["value"]
     assert tau["scaled (factor=1)"] == -tau["scaled (factor=-2)"]
     assert "scaled (factor=-2)" in run("audit", "-n", 2, "--json", "--quiet", *told)[0]
 

@@ -13,6 +13,7 @@ from reward.metaeval.benchmarks.own_captions import load_captions
 from reward.metaeval.captioners import compare_captioners
 from reward.registry import MetricSource
 from tests.toys.json_lines import write_lines
+from tests.toys.pages import rows_of
 
 LENGTHS = [3, 1, 4, 1, 5]
 LENGTH = [MetricSource("length")]
@@ -73,8 +74,7 @@ def test_what_has_no_score_is_left_out_and_counted_also_when_quiet(tmp_path, run
     first = write_captions(tmp_path / "a.jsonl", [*LENGTHS[:4], None])
     second = write_captions(tmp_path / "b.jsonl", [2, 2, 1], IMAGES[2:])
     out, err = run("compare", first, second, "-m", "length", "--json", "-q")
-    [row] = json.loads(out)["rows"]
-    assert (row["scores"], row["unscored"]) == ([2.5, 2.0], [1, 0])
+    assert [row["length"] for row in rows_of(json.loads(out)).values()] == [2.5, 2.0]
     note = "3 images are in all, by path; 2 of them have scores of all; captions without a score, which do not count: "
     assert f"{note}1 of a" in err
     assert "nothing beside a and b says which metric" in run("compare", first, second)[1]
@@ -120,9 +120,9 @@ def test_scores_are_compared_that_the_same_metric_made(run, tmp_path, first, sec
     if message:
         assert re.search(message, run("compare", *files, *compared.split(), code=1)[1])
         return
-    (row,) = json.loads(run("compare", *files, *compared.split(), "--json")[0])["rows"]
-    assert (row["metric"].removeprefix("column:"), row["scores"]) == (compared[3:] or "reward", [2.8, 2.0])
-    assert ("by length" in row["note"]) == (first not in ("-m unigram", "-m length -w length=1"))
+    figures = json.loads(run("compare", *files, *compared.split(), "--json")[0])
+    assert [row[compared[3:] or "reward"] for row in rows_of(figures).values()] == [2.8, 2.0]
+    assert ("by length" in figures["notes"][0]) == (first not in ("-m unigram", "-m length -w length=1"))
 
 
 def test_scores_that_are_not_of_these_captions_are_scored_anew(run, tmp_path):
@@ -134,7 +134,8 @@ def test_scores_that_are_not_of_these_captions_are_scored_anew(run, tmp_path):
     message = run("compare", *files, "-m", "unigram", code=1)[1]
     assert re.search("do not count: 5 of a[^,]*; the first: ", message)
     files[0].write_text(files[0].read_text().replace("star star", "star", 1))
-    assert json.loads(run("compare", *files, "-m", "length", "--json")[0])["rows"][0]["scores"] == [1.8, 2.0]
+    rows = rows_of(json.loads(run("compare", *files, "-m", "length", "--json")[0]))
+    assert [row["length"] for row in rows.values()] == [1.8, 2.0]
 
 
 @pytest.fixture
@@ -164,7 +165,7 @@ def test_a_report_does_not_take_the_place_of_what_is_read(run, tmp_path):
         (".tex", [r"old & \textbf{2.800} & \textbf{2.800} \\", "m\\_1 & 1.800", r"new & $-$0.800 ["]),
         (".md", ["| old | **2.800** | **2.800** |", "| m_1 | 1.800 |", "| new | -0.800 ["]),
         (".csv", ["captioner,length,reward,Difference from the best: length,Difference from the best: length low"]),
-        (".json", ['"best": "old"', '"metric": "reward"']),
+        (".json", ['"captioner": "old"', '"reward": 2.8']),
         (".HTML", ['<td class="best">2.800</td>']),
     ],
 )

@@ -19,15 +19,15 @@ from reward.metaeval.benchmarks import load_benchmark
 from reward.registry import MetricSource
 from reward.report.arena import arena_report
 from reward.report.bench import bench_report
-from reward.report.page import charts, table
 from reward.report.plots import BEST, curve, histogram, intervals
-from reward.report.report import check_report
+from reward.report.report import Report, check_report
 from reward.report.scored_data import read_scored
 from reward.report.scores import scores_report
+from reward.report.tables import Table
 from tests.reward.metaeval.small_benchmarks import write_rated
 from tests.reward.scoring.small_data import save_greys
 from tests.toys.json_lines import write_lines
-from tests.toys.pages import Page
+from tests.toys.pages import Page, rows_of
 
 pytestmark = pytest.mark.slow
 INTERVALS = {
@@ -96,7 +96,8 @@ def test_a_pile_of_equal_scores_is_explained_and_equal_columns_are_shown_once(tm
 
 def test_a_page_names_rows_columns_and_plots_by_files():
     path = "clipscore=/home/me/runs/best"
-    shown = table(pd.DataFrame({"": [path, "/a/clip", "/b/clip"], path: ["1", "2", "3"]})) + charts({path: Markup()})
+    frame = pd.DataFrame({"": [path, "/a/clip", "/b/clip"], path: [1, 2, 3]})
+    shown = Report("", "", "", {}, [Table("", frame)], [], plots=[("", {path: Markup})]).html()
     assert shown.count(f' title="{path}">clipscore=best</') == 3
     assert "<td>/a/clip</td>" in shown
     assert "runs" not in intervals({path: Interval(0.5, 0.4, 0.6)})
@@ -189,8 +190,8 @@ def test_the_table_of_a_bias_has_its_sign():
     battles = [{**names, "img": str(number)} for number in range(20)]
     people = Voter("people", np.array([1.0] * 15 + [0.0] * 5))
     result = rate_arena(battles, [people, Voter("first", np.ones(20))], resamples=20)
-    bias = arena_report(result, command="").tables[2].frame
-    assert [(model, text[:5]) for model, text in bias.to_numpy()] == [("x", "+25.0"), ("y", "-25.0")]
+    bias = arena_report(result, command="").tables[2].texts()
+    assert [(model, text[:5]) for model, text in bias] == [("x", "+25.0"), ("y", "-25.0")]
 
 
 def test_the_folder_of_a_report_holds_three_whole_files(tmp_path):
@@ -204,14 +205,14 @@ def test_the_folder_of_a_report_holds_three_whole_files(tmp_path):
         page = Page(report.write(folder))
     assert {path.name for path in folder.iterdir()} == {"bench.json", "bench.md", "bench.html"}
     unknown = {"value": None, "low": None, "high": None}  # all scores are equal
-    assert json.loads((folder / "bench.json").read_text())["benchmarks"][0]["rows"][0]["estimates"] == {
-        "overall": unknown
-    }
+    figures = json.loads((folder / "bench.json").read_text())
+    assert rows_of(figures, "Flickr8k-Expert")[f"column:{column}"]["overall"] == unknown
     assert (f"column:{column}" in page.shown, len(page.plots)) == (True, 2)
     best = '<tr class="best"><td>length</td>'
     assert (folder / "bench.html").read_text().count(best) == 2
     text = (folder / "bench.md").read_text()
-    assert (text.count("## "), text.count("| **length** | **")) == (3, 2)
+    assert (text.count("## "), text.count("| **length** | **"), text.count("| length | **")) == (3, 2, 1)
+    assert "nan" not in text
     assert re.match("python .* · seed 0 · 20 resamples", text.splitlines()[-1])
 
     alone = report.write(tmp_path / "alone.html")

@@ -100,9 +100,6 @@ def test_bench_tells_the_figure_its_source_and_the_difference(rated, monkeypatch
     [table] = run_bench([(rated, None)], [MetricSource("length"), MetricSource("good", is_column=True)], resamples=1)
     value = 100 * table.rows[0].evaluation.estimates["overall"].value
     report = bench_report([table], command="", seed=0, resamples=1, references=True)
-    [row] = report.tables[-1].frame.to_numpy().tolist()
+    [row] = report.tables[-1].texts()
     assert row[:5] == ["length", "Polaris (test)", "tau-c", f"{value:.1f}", "50.0"]
     assert row[-1] == "PAPER table 1 and 1 more"
-    rows = report.to_json()["benchmarks"][0]["rows"]
-    assert "published" not in rows[1]
-    assert (rows[0]["published"][0]["sources"], rows[0]["published"][0]["value"]) == ([*twice.sources], value)
