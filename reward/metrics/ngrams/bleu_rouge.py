@@ -37,9 +37,9 @@ class BleuScorer(NgramScorer):
             lengths = []
             most: dict[Ngram, int] = {}  # times that an n-gram is in the reference that has it most often
             for reference in references:
-                words = tuple(reference.split())
-                lengths.append(len(words))
-                for ngram, count in Counter(_shared_ngrams(words, relevant, self.n)).items():
+                reference_words = tuple(reference.split())
+                lengths.append(len(reference_words))
+                for ngram, count in Counter(_shared_ngrams(reference_words, relevant, self.n)).items():
                     most[ngram] = max(count, most.get(ngram, 0))
             for words, counts in zip(words_of_candidates, counts_of_candidates, strict=True):
                 scores.append(self._rate(len(words), counts, lengths, most))
