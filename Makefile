@@ -58,8 +58,10 @@ check: $(INSTALLED)
 docs: $(INSTALLED)
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html
 
-# Speed beside other packages, of data files beside the bare scorer, and work and memory counted at the papers' sizes.
+# Seconds of a start, speed beside other packages, of data files beside the bare scorer, and work and memory counted at
+# the papers' sizes.
 bench: $(INSTALLED)
+	$(BIN)/python -m tests.benchmarks.bench_start
 	$(BIN)/python -m tests.benchmarks.bench_peers
 	$(BIN)/python -m tests.benchmarks.bench_offline
 	$(BIN)/python -m tests.benchmarks.bench_sizes

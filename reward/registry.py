@@ -203,6 +203,9 @@ def _find(name: str) -> tuple[MetricSpec, bool]:
         if prefix is not None:
             address = "http://localhost:8000/v1#" if prefix[0].sources == "judge" else ""
             hint = f"a checkpoint is written {before}={address}{after}"
+        module, _, function = name.rpartition(".")
+        if names_function(f"{module}:{function}"):
+            hint = f"a function is written {module}:{function}"
         if "," in name:
             hint = f"of several write -m {name.replace(',', ' -m ')}"
         raise UnknownMetricError(f"no metric is named {name!r}. {names}; {hint}. `capreward metrics` lists all")

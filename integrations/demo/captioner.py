@@ -29,7 +29,7 @@ def write_captions(
 ) -> list[list[str]]:
     """Captions of each image: `samples` of them, or the greedy one; `sizes` are further arguments of `best_of`."""
     n = 1 if greedy else samples
-    return best_of(model, processor, images, None, "length", n=n, greedy=greedy, **sizes).captions
+    return best_of(model, processor, images, None, "length", n=n, do_sample=not greedy, **sizes).captions
 
 
 def best_of(
@@ -40,7 +40,7 @@ def best_of(
     reward: Any,
     *,
     n: int,
-    greedy: bool = False,
+    do_sample: bool = True,
     seed: int = 0,
     max_new_tokens: int = MAX_NEW_TOKENS,
     prompt: str = PROMPT,
@@ -54,14 +54,14 @@ def best_of(
         images, references: N images, and their references or None.
         reward: whatever `BestOfN` takes.
         n: captions of an image.
-        greedy: whether the first of them is the greedy one.
+        do_sample: False for the greedy caption, with `n=1`.
         seed: of the sampling.
         max_new_tokens: longest caption.
         prompt: what the captioner is asked.
     """
     set_seed(seed)
-    strategy = BestOfN(reward, n=n, processor=processor, include_greedy=greedy)
-    sampling = {"do_sample": not greedy, "temperature": 1.0, "top_k": 0, "max_new_tokens": max_new_tokens}
+    strategy = BestOfN(reward, n=n, processor=processor)
+    sampling = {"do_sample": do_sample, "temperature": 1.0, "top_k": 0, "max_new_tokens": max_new_tokens}
     rated = RatedCandidates([], [], [])
     step = max(1, _BATCH // n)
     # A batch holds n captions of each of its images.

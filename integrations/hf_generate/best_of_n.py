@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, StoppingCriteriaList
+from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 from transformers.cache_utils import Cache, EncoderDecoderCache, StaticCache
-from transformers.utils import ModelOutput
 
 from integrations.hf_generate.private_names import (
     copy_inputs,
@@ -31,17 +30,9 @@ from reward.backbones.language import evaluating
 from reward.data.cells import is_list, to_list
 from reward.data.samples import ImageLike, read_references
 from reward.data.written_captions import decode_texts, end_tokens, up_to_end
-from reward.decoding.selection import rate_captions, rewards_of_words, shown_captions, soft_rank
+from reward.decoding.selection import rank, rate_captions, rewards_of_words, shown_captions
 from reward.errors import ConfigError
 from reward.rewards.rating import RatesCaptions, rates_captions
-
-
-@dataclass
-class BestOfNOutput(ModelOutput):
-    """What `return_dict_in_generate=True` gives; `reward_scores` (rows,) float32, NaN where there is none."""
-
-    sequences: torch.Tensor | None = None
-    reward_scores: torch.Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -73,9 +64,9 @@ class BestOfN:
     Works for decoder-only vision-language models and for encoder-decoders, with any batch size. A prompt goes through
     the model once, where it keeps a cache. Captions are always sampled when n > 1, with the temperature, top_k, top_p,
     ... of the generation config, whether or not `do_sample` is set. `num_return_sequences=k` returns the k best of the
-    n, prompt by prompt, best first (transformers wants `do_sample=True` with it). With `return_dict_in_generate` the
-    output holds `sequences` and `reward_scores`. Empty captions, and those that cannot be scored, lose to all others.
-    Afterwards `last` holds all candidates with their rewards.
+    n, prompt by prompt, best first (transformers wants `do_sample=True` with it). Empty
+    captions, and those that cannot be scored, lose to all others. Afterwards `last` holds all candidates with their
+    rewards.
 
     The images are handed over for the reward, since `generate` gives a strategy encoded images only. With the call, one
     strategy serves a whole data set::
@@ -87,24 +78,21 @@ class BestOfN:
     Where a pipeline calls `generate`, an iterator gives each call the next ones: `images=iter(images)`, and
     `pipe(chats, batch_size=4, generate_kwargs={"custom_generate": best})`.
 
-    Not supported: beam search and assisted decoding, a static or filled cache, scores, attentions and hidden states in
-    the output, and `stop_strings`. `generate` keeps a streamer from every strategy, and with
+    Not supported: beam search and assisted decoding, a static or filled cache, `return_dict_in_generate`, and
+    `stop_strings`. `generate` keeps a streamer from every strategy, and with
     `cache_implementation="paged"` it ignores strategies. Needs transformers 5, see `private_names.py`.
 
     Args:
         reward: such as `VelaReward()`, a metric's name or a function, see `reward.rewards.rating.rates_captions`.
-        n: candidates per image, the greedy one included.
+        n: candidates per image.
         processor: processor or tokenizer that decodes the captions.
         images: one image a prompt of the batch, or an iterator over those of all batches. None for rewards that need
             none, and where the images come with the call.
         references: likewise, one list of reference captions per prompt; None for a prompt without references.
-        include_greedy: makes the greedy caption the first candidate.
         chunk: largest number of rows that are decoded at once, for models whose n captions per prompt do not fit into
             memory; at least one row per prompt, or k rows with `num_return_sequences=k`. The candidates have the same
             distribution as without it, but differ. Each part gets fresh copies of logits processors and stopping
             criteria; `max_time` applies to all parts together.
-        temperature: 0 returns the best. Above 0, a candidate is returned with p proportional to exp(reward /
-            temperature), k of them one after the other (soft best-of-n). Drawn with torch's random numbers.
 
     Raises:
         ConfigError: a value is of the wrong type or range; in the call, an option that is not supported.
@@ -116,7 +104,7 @@ class BestOfN:
         >>> from tokenizers import Tokenizer, models
         >>> tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel({})))
         >>> BestOfN("length", n=4, processor=tokenizer)
-        BestOfN(n=4, include_greedy=False, chunk=None)
+        BestOfN(n=4, chunk=None)
     """
 
     def __init__(
@@ -126,10 +114,8 @@ class BestOfN:
         processor: Any,
         images: Iterable[ImageLike | None] | None = None,
         references: Iterable[Sequence[str] | None] | None = None,
-        include_greedy: bool = False,
-        chunk: int | None = None,
         *,
-        temperature: float = 0.0,
+        chunk: int | None = None,
     ) -> None:
         for name, value in {"n": n, "chunk": 1 if chunk is None else chunk}.items():
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
@@ -144,14 +130,10 @@ class BestOfN:
         self.processor = processor
         self.images = _one_per_prompt(images, "images")
         self.references = _one_per_prompt(references, "references")
-        if not temperature >= 0:
-            raise ConfigError(f"temperature, of the choice, must be at least 0, got {temperature!r}")
-        self.include_greedy = include_greedy
-        self.temperature = temperature
         self.last: RatedCandidates | None = None
 
     def __repr__(self) -> str:
-        return f"BestOfN(n={self.n}, include_greedy={self.include_greedy}, chunk={self.chunk})"
+        return f"BestOfN(n={self.n}, chunk={self.chunk})"
 
     # `generate` passes on those of its arguments that are named here and not in GenerationMixin._sample: images and
     # references. No model of transformers has an input of that name.
@@ -165,8 +147,8 @@ class BestOfN:
         images: Iterable[ImageLike | None] | None = None,
         references: Iterable[Sequence[str] | None] | None = None,
         **model_kwargs: Any,
-    ) -> torch.Tensor | BestOfNOutput:
-        """Called by `generate`; returns the chosen sequences (B * k, length), or the output object that holds them.
+    ) -> torch.Tensor:
+        """Called by `generate`; returns the chosen sequences (B * k, length).
 
         `images` and `references` take the place of those given to the strategy.
         """
@@ -182,8 +164,6 @@ class BestOfN:
         if self.n > 1 and not config.do_sample:
             config.do_sample = True
             logits_processor = LogitsProcessorList([*logits_processor, *warpers(model, config)])
-        returns_object = config.return_dict_in_generate
-        config.return_dict_in_generate = False
         self.last = None
         with evaluating(model):
             sequences = self._sample(model, input_ids, model_kwargs, logits_processor, stopping_criteria, config)
@@ -200,11 +180,7 @@ class BestOfN:
         unrated: list[list[float | None]] = [[None] * self.n for _ in captions]
         self.last = RatedCandidates(captions, unrated, [[] for _ in captions])
         rewards = rate_captions(captions, images, references, self.reward)
-        chosen = []
-        for prompt_rewards in rewards_of_words(captions, rewards):
-            # A seed from torch's random numbers, so that `torch.manual_seed` repeats a call.
-            seed = int(torch.randint(2**31, ())) if self.temperature else 0
-            chosen.append(soft_rank(prompt_rewards, self.temperature, np.random.default_rng(seed))[:k])
+        chosen = [rank(prompt_rewards)[:k] for prompt_rewards in rewards_of_words(captions, rewards)]
         self.last = RatedCandidates(captions, rewards, chosen)
 
         # More than n where k does not divide n; those behind the n-th are not rated.
@@ -212,12 +188,7 @@ class BestOfN:
         rows = []
         for prompt, indices in enumerate(chosen):
             rows += [prompt * rows_per_prompt + index for index in indices]
-        best = sequences.index_select(0, torch.tensor(rows, device=sequences.device))
-        if not returns_object:
-            return best
-        scores = [reward for pairs in self.last.best for _, reward in pairs]
-        # numpy writes None as NaN, which torch refuses.
-        return BestOfNOutput(best, torch.from_numpy(np.array(scores, np.float32)).to(best.device))
+        return sequences.index_select(0, torch.tensor(rows, device=sequences.device))
 
     def _sample(
         self,
@@ -254,8 +225,6 @@ class BestOfN:
             kwargs["logits_processor"] = LogitsProcessorList(
                 [processor_for_rows(processor, row_numbers) for processor in part_processors]
             )
-            if self.include_greedy and part == 0:
-                kwargs["logits_processor"].append(_GreedyRows(copies * k))
             kwargs |= {"stopping_criteria": part_criteria, "generation_config": config}
             sequences.append(sample(model, ids, outputs, **kwargs, synced_gpus=processes_step_together(model)))
         if len(sequences) == 1:
@@ -296,10 +265,8 @@ class BestOfN:
             raise ConfigError(
                 f"num_return_sequences={config.num_return_sequences} asks for more than the n={self.n} candidates"
             )
-        names = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
-        unsupported = [name for name in names if getattr(config, name, None)]
-        if config.return_dict_in_generate and unsupported:
-            raise ConfigError(f"BestOfN gives sequences and rewards, but not {', '.join(unsupported)}: leave that out")
+        if config.return_dict_in_generate:
+            raise ConfigError("BestOfN gives sequences, and keeps rewards in `last`: leave out return_dict_in_generate")
         # `generate` runs encoders before it calls a strategy, too early for the strategy to switch off their dropout.
         if model_kwargs.get("encoder_outputs") or model_kwargs.get("mm_encoder_outputs"):
             decoder = set(model.get_decoder().modules())
@@ -323,8 +290,7 @@ class BestOfN:
 
 def _one_per_prompt(values: Any, name: str) -> Any:
     """A list of one value per prompt, an iterator over those of all batches, or None."""
-    is_file = hasattr(values, "read")
-    if values is None or (isinstance(values, Iterator) and not is_file):
+    if values is None or isinstance(values, Iterator):
         return values
     dimensions = getattr(values, "ndim", 1)
     if not is_list(values) or dimensions not in (1, 4):  # an array of 2 or 3 is one image, and its rows are none
@@ -347,21 +313,6 @@ def _of_this_call(call_values: Any, strategy_values: Any, prompts: int, name: st
     return values
 
 
-class _GreedyRows(LogitsProcessor):
-    """Leaves the first row of each prompt its likeliest token only, so that sampling it is greedy decoding."""
-
-    def __init__(self, rows_per_prompt: int) -> None:
-        self.rows_per_prompt = rows_per_prompt
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        greedy = scores[:: self.rows_per_prompt]
-        likeliest = greedy.argmax(dim=-1, keepdim=True)
-        # One token has all the probability; the scores before are the model's, and others may hold them.
-        scores = scores.clone()
-        scores[:: self.rows_per_prompt] = torch.full_like(greedy, -torch.inf).scatter(1, likeliest, 0.0)
-        return scores
-
-
 def _fresh_copies(processors: Any, memo: dict[int, Any]) -> Any:
     """Deep copies of logits processors or stopping criteria, in a list of the same type; networks are not copied."""
     copies = type(processors)()
@@ -370,13 +321,7 @@ def _fresh_copies(processors: Any, memo: dict[int, Any]) -> Any:
         for value in getattr(processor, "__dict__", {}).values():
             if isinstance(value, torch.nn.Module):
                 memo[id(value)] = value
-        try:
-            copies.append(copy.deepcopy(processor, memo))
-        except Exception as error:  # of whatever kind: it comes from the attributes of a user's class
-            raise ConfigError(
-                f"chunk decodes in parts, each with copies of logits processors and stopping criteria, and "
-                f"{type(processor).__name__} cannot be copied ({error}): leave out chunk, or give it a __deepcopy__"
-            ) from error
+        copies.append(copy.deepcopy(processor, memo))
     return copies
 
 

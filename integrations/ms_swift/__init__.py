@@ -46,7 +46,7 @@ class CaptionORM:
         Raises:
             InvalidSampleError: a row cannot be scored, and `missing` is None.
         """
-        prompts = columns.pop("messages", None) or [None] * len(completions)
+        prompts = columns.pop("messages", None)
         rewards = self.reward(prompts=prompts, completions=completions, **columns)
         return [RowReward(reward).filled(self.missing).value for reward in rewards]  # type: ignore[misc]
 
@@ -81,4 +81,4 @@ def _resume_weights(args: Any, trainer: Any) -> Any:
     """The callback, made as ms-swift makes its own."""
     from integrations.trl import ResumeWeights
 
-    return ResumeWeights(args.resume_from_checkpoint, reference=getattr(trainer, "ref_model", None))
+    return ResumeWeights(args.resume_from_checkpoint)

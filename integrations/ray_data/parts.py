@@ -1,4 +1,4 @@
-"""The actor that has the local file run make parts of the output, and its place in a Ray cluster."""
+"""PartScorer, which has the local file run make the parts of fragments, and its actors in a Ray cluster."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import logging
 import os
 import platform
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from integrations.ray_data.fragments import Fragment
 from reward.errors import CapRewardError, ConfigError, DataError, OutputError, WorkerError, first_line
@@ -18,9 +18,6 @@ from reward.scoring.batch_scorer import LoadedOnce
 from reward.scoring.file_run import FileRun
 from reward.scoring.several import Metrics
 from reward.scoring.summary import ScoringSummary, Selection
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 RECORDS = "_records"  # a folder in the output's: readers of Parquet leave out names that begin with "_"
 
@@ -31,9 +28,7 @@ class PartScorer:
 
     Args:
         metrics: a pickled one stands for the checkpoints as they were where the run began.
-        columns: arguments of `find_columns`.
-        settings: further arguments of `FileRun`.
-        types: of all columns of the input.
+        columns, settings: arguments of `find_columns`, and further ones of `FileRun`.
         output: folder of the parts.
         run: names the run, see `Fragment.part`.
     """
@@ -41,7 +36,6 @@ class PartScorer:
     metrics: Metrics
     columns: Mapping[str, Any]
     settings: Mapping[str, Any]
-    types: pa.Schema
     output: Path
     run: str
 
@@ -55,42 +49,28 @@ class PartScorer:
         return {"record": [json.dumps(self.record(fragment)) for fragment in fragments]}
 
     def record(self, fragment: Fragment) -> dict[str, Any]:
-        """Makes the part of a fragment.
-
-        Returns:
-            {"part", "summary"}; in place of an error of one file {"part", "problem"}, and of one that stops the run
-            {"unwritten"} or {"fatal"}.
-        """
+        """Makes the part of a fragment: {"part", "summary"}; {"problem"} of one file; or {"stop"} of the whole run."""
         part = fragment.part(self.run)
         try:
             return {"part": part, "summary": self._make(fragment, self.output / part).to_json()}
         except DataError as error:
-            return {"part": part, "problem": str(error)}
-        except OutputError as error:
-            return {"unwritten": f"{error} (on {platform.node()})"}
+            return {"problem": str(error)}
         except CapRewardError as error:
-            return {"fatal": str(error)}
+            return {"stop": f"{error} (on {platform.node()})"}
 
     def _make(self, fragment: Fragment, path: Path) -> ScoringSummary:
         """Has the local file run make a part, or tell that it is there already."""
-        import pyarrow as pa
-
-        is_there = path.exists()
         try:
-            if is_there:
-                with suppress(OutputError):
-                    return self._score(fragment, path, overwrite=False)
-            # A part that is refused is of other rows or pictures, or damaged; it is made anew. Its metric and settings
-            # are those of this run, since its name says so.
-            return self._score(fragment, path, overwrite=is_there)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-            raise DataError(
-                f"{fragment.name}: a value does not fit the types of the rows that were looked at first ({error}): "
-                "convert the data to Parquet, or leave its column out of them"
-            ) from error
+            return self._score(fragment, path, overwrite=False)
+        except OutputError:
+            if not path.exists():
+                raise
+        # A part that is refused is of other rows or pictures, or damaged; it is made anew. Its metric and settings are
+        # those of this run, since its name says so.
+        return self._score(fragment, path, overwrite=True)
 
     def _score(self, fragment: Fragment, path: Path, *, overwrite: bool) -> ScoringSummary:
-        reader = fragment.open(self.types)
+        reader = fragment.open()
         # Paths never start at the working folder of a worker.
         root = self.settings["image_root"] or reader.folder
         settings = {**self.settings, "image_root": root, "records": path.parent / RECORDS}
@@ -100,42 +80,44 @@ class PartScorer:
 
 def records_of(
     scorer: PartScorer,
-    missing: Sequence[Fragment],
+    fragments: Sequence[Fragment],
     *,
     address: str | None,
     workers: int | None,
     cpus: float,
     gpus: float,
 ) -> Generator[dict[str, Any], None, None]:
-    """What `PartScorer.record` gives of each fragment, in the order in which they are done.
-
-    Args:
-        scorer: copied into each actor.
-        missing: the fragments.
-        address, workers, cpus, gpus: see `score_files`.
+    """What `PartScorer.record` gives of each fragment, as they are done; see `score_files` for the other arguments.
 
     Raises:
         ConfigError: the cluster cannot be reached, or has no room.
         WorkerError: it failed.
     """
     if workers == 0:
-        yield from map(scorer.record, missing)
+        yield from map(scorer.record, fragments)
         return
     import ray
 
-    fields = (scorer.metrics, scorer.columns, scorer.settings, scorer.types, scorer.output, scorer.run)
-    lines = [{"fragment": json.dumps(asdict(fragment))} for fragment in missing]
+    lines = [{"fragment": json.dumps(asdict(fragment))} for fragment in fragments]
     with _cluster(address) as resources:
-        size = min(_room(resources, workers, cpus, gpus), len(missing))
+        room = int(resources.get("CPU", 0) / cpus + 1e-6)
+        if gpus:
+            room = min(room, int(resources.get("GPU", 0) / gpus + 1e-6))
+        if room < (workers or 1):  # Ray would wait forever for resources that do not come
+            raise ConfigError(
+                f"{workers or 1} workers of {cpus:g} CPUs and {gpus:g} GPUs do not fit into the cluster, which has "
+                f"{resources.get('CPU', 0):g} CPUs and {resources.get('GPU', 0):g} GPUs: there is room for "
+                f"--workers {room}"
+            )
         ray.data.DataContext.get_current().enable_progress_bars = False
         logging.getLogger("ray.data").setLevel(logging.ERROR)
         # One block a fragment: Ray then hands fragments to actors one by one, and repeats those of an actor that died.
-        records = ray.data.from_items(lines, override_num_blocks=len(missing)).map_batches(
+        records = ray.data.from_items(lines, override_num_blocks=len(lines)).map_batches(
             PartScorer,
-            fn_constructor_args=fields,
+            fn_constructor_kwargs=vars(scorer),
             batch_size=1,
             batch_format="numpy",
-            compute=ray.data.ActorPoolStrategy(size=size),
+            compute=ray.data.ActorPoolStrategy(size=min(workers or room, len(lines))),
             num_cpus=cpus,
             num_gpus=gpus or None,
         )
@@ -152,7 +134,7 @@ def records_of(
 
 @contextmanager
 def _cluster(address: str | None) -> Iterator[dict[str, float]]:
-    """Resources of a cluster; one that is started or connected to here is left at the end."""
+    """Gives the resources of a cluster; one that was started here is left at the end."""
     import ray
 
     if address is None and ray.is_initialized():
@@ -172,16 +154,3 @@ def _cluster(address: str | None) -> Iterator[dict[str, float]]:
         yield ray.cluster_resources()
     finally:
         ray.shutdown()
-
-
-def _room(resources: Mapping[str, float], workers: int | None, cpus: float, gpus: float) -> int:
-    """How many workers there are; Ray would wait forever for resources that do not come."""
-    room = int(resources.get("CPU", 0) / cpus + 1e-6)
-    if gpus:
-        room = min(room, int(resources.get("GPU", 0) / gpus + 1e-6))
-    if room < (workers or 1):
-        raise ConfigError(
-            f"{workers or 1} workers of {cpus:g} CPUs and {gpus:g} GPUs do not fit into the cluster, which has "
-            f"{resources.get('CPU', 0):g} CPUs and {resources.get('GPU', 0):g} GPUs: there is room for --workers {room}"
-        )
-    return workers or room

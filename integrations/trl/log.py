@@ -98,31 +98,24 @@ class _CaptionPrinter:
 
 
 class _Lines(TrainerCallback):
-    _start = 0
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-        self._start = state.global_step  # of a training that goes on, the step of its checkpoint
-        super().on_train_begin(args, state, control, **more)
-
     def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **more: Any) -> None:
         if state.is_world_process_zero:
             bar = getattr(self, "training_bar", None)
             write = print if bar is None else bar.write
-            write("\n".join(log_lines(logs or {}, state.global_step, state.max_steps, self._start)))
+            write("\n".join(log_lines(logs or {}, state.global_step, state.max_steps)))
 
 
 class _LinesAndBar(_Lines, ProgressCallback):
     """Our lines, and transformers' progress bar."""
 
 
-def log_lines(logs: Mapping[str, Any], step: int, steps: int, start: int = 0) -> list[str]:
+def log_lines(logs: Mapping[str, Any], step: int, steps: int) -> list[str]:
     """The lines of one log.
 
     Args:
         logs: what a trainer logs: figures of a step, of an evaluation (`eval_`), of a `RewardMonitor` (`monitor/`), or
             of the whole training (`train_`).
         step, steps: the step, and how many there will be.
-        start: the step after which the training went on; 0 for one from its beginning.
 
     Example:
         >>> log_lines({"loss": 0.25, "learning_rate": 1e-6, "epoch": 0.5}, 3, 10)
@@ -143,11 +136,7 @@ def log_lines(logs: Mapping[str, Any], step: int, steps: int, start: int = 0) ->
     if "reward" in step_figures or not is_end:
         lines += _lines_of(step_figures, f"step {step} of {steps}")
     if "train_runtime" in logs:
-        count = step - start
-        steps_done = "1 step" if count == 1 else f"{count} steps"
-        if start and count:
-            steps_done += f" ({start + 1} to {step})"
-        line = f"done: {steps_done} in {logs['train_runtime']:.1f} s"
+        line = f"done: step {step} after {logs['train_runtime']:.1f} s"
         if "train_loss" in logs:
             line += f", mean loss {_number(logs['train_loss'])}"
         lines.append(line)

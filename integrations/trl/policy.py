@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from reward.errors import CheckpointError, ConfigError
 logger = logging.getLogger(__name__)
 
 _ADAPTER_FILE = "adapter_config.json"
-_REFERENCE_FOLDER = "reference"  # in a checkpoint
 
 
 def load_policy(
@@ -57,8 +55,9 @@ def load_policy(
         >>> type(model).__name__
         'LlavaForConditionalGeneration'
     """
-    if "peft_config" in options:
-        raise ConfigError("the trainer makes adapters: give it peft_config, as in GRPOTrainer(..., peft_config=...)")
+    for name in ("peft_config", "lora"):
+        if name in options:
+            raise ConfigError(f"load_policy takes no {name}=: give peft_config=LoraConfig(...) to the trainer")
     folder = resolve_checkpoint(checkpoint, metric="captioner" if checkpoint == "embedded" else "policy")
     options["dtype"] = dtype
     if (folder / _ADAPTER_FILE).is_file():
@@ -114,41 +113,36 @@ class ResumeWeights(TrainerCallback):
     as `from_pretrained` does, and raises where they do not fit, also those of adapters (LoRA), which Trainer loads
     correctly. DeepSpeed and FSDP save and load weights by themselves; nothing is done there.
 
-    With `sync_ref_model` the reference of the KL term moves, and TRL's checkpoints do not hold it. This callback saves
-    it in the checkpoint's folder `reference`, and gives it back to a training that resumes.
-
     Within an epoch, the steps that follow are those of a training that never stopped. The order of rows in later epochs
     is TRL's matter, and differs.
 
     Args:
         checkpoint: the folder given as `resume_from_checkpoint`, if it is not in the trainer's `output_dir`.
-        reference: the trainer's `ref_model`; needed with `sync_ref_model`.
 
     Raises:
-        CheckpointError: when training begins, if the checkpoint is not the one that was resumed from, holds no
-            reference although that moves, or would itself be the reference of the KL term.
-        ConfigError: when training begins, if the reference moves and was not given.
+        CheckpointError: when training begins, if the checkpoint is not the one that was resumed from, or would itself
+            be the reference of the KL term.
+        ConfigError: when training begins with `sync_ref_model`, which moves the reference: checkpoints do not hold it.
 
     Example:
         >>> callback = ResumeWeights()  # GRPOTrainer(..., callbacks=[callback]).train(resume_from_checkpoint=True)
     """
 
-    def __init__(self, checkpoint: str | os.PathLike[str] | None = None, *, reference: Any = None) -> None:
+    def __init__(self, checkpoint: str | os.PathLike[str] | None = None) -> None:
         self.checkpoint = checkpoint
-        self.reference = reference
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
         if _is_sharded():
             return
-        if _reference_moves(args) and self.reference is None:
+        if getattr(args, "sync_ref_model", False):
             raise ConfigError(
-                "with sync_ref_model, checkpoints must hold the reference policy: once the trainer is made, call "
-                "trainer.add_callback(ResumeWeights(reference=trainer.ref_model)), or set sync_ref_model=False"
+                "sync_ref_model moves the reference policy, which no checkpoint holds, so that the training cannot be "
+                "resumed: set sync_ref_model=False, or leave out ResumeWeights"
             )
         if state.global_step == 0:
             return  # a training from its beginning
 
-        folder = Path(self.checkpoint or _checkpoint_folder(args, state))
+        folder = Path(self.checkpoint or f"{args.output_dir}/checkpoint-{state.global_step}")
         file = folder / "trainer_state.json"
         if not file.is_file() or TrainerState.load_from_json(str(file)).log_history != state.log_history:
             raise CheckpointError(
@@ -157,23 +151,7 @@ class ResumeWeights(TrainerCallback):
             )
         if getattr(args, "beta", 0.0):
             _check_reference(folder, model)
-        if _reference_moves(args):
-            if not (folder / _REFERENCE_FOLDER).is_dir():
-                raise CheckpointError(
-                    f"{str(folder)!r} holds no reference policy, which sync_ref_model had moved: resume from a "
-                    "checkpoint that ResumeWeights(reference=trainer.ref_model) has saved, or set sync_ref_model=False"
-                )
-            _load_weights(self.reference, folder / _REFERENCE_FOLDER)
         _load_weights(model, folder)
-
-    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if not _reference_moves(args) or not args.should_save or _is_sharded():
-            return
-        folder = _checkpoint_folder(args, state) / _REFERENCE_FOLDER
-        draft = folder.with_suffix(".new")  # renamed once it is whole, so that a kill leaves no cut reference
-        self.reference.save_pretrained(draft)
-        shutil.rmtree(folder, ignore_errors=True)
-        os.replace(draft, folder)
 
     def on_train_end(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
         if args.load_best_model_at_end and state.best_model_checkpoint is not None and not _is_sharded():
@@ -182,14 +160,6 @@ class ResumeWeights(TrainerCallback):
 
 def _is_sharded() -> bool:
     return AcceleratorState().distributed_type in (DistributedType.DEEPSPEED, DistributedType.FSDP)
-
-
-def _reference_moves(args: Any) -> bool:
-    return bool(getattr(args, "beta", 0.0) and getattr(args, "sync_ref_model", False))
-
-
-def _checkpoint_folder(args: Any, state: Any) -> Path:
-    return Path(args.output_dir) / f"checkpoint-{state.global_step}"
 
 
 def _load_weights(model: Any, folder: Path) -> None:

@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 def make_preference_dataset(
     data: str | os.PathLike[str] | Dataset | DatasetDict,
-    prompt: str | None = None,
+    prompt: Any = None,
     *,
     rules: PreferenceRules | None = None,
     **reading: Any,
@@ -36,9 +36,9 @@ def make_preference_dataset(
         data: a file that `capreward score` or `capreward rerank` wrote; or rows with an image, and with `candidate` and
             `reward` or the lists `candidates` and `rewards`. See
             `reward.decoding.preference_files.read_candidates`. Encoded images are held in memory.
-        prompt: what the captioner was asked; None: "Describe the image in detail."
+        prompt: what the captioner was asked, text or messages; None: "Describe the image in detail."
         rules: which captions make a row; None: one pair an image, with the widest difference.
-        reading: further arguments of `read_candidates`, such as `image_column` and `system`.
+        reading: further arguments of `read_candidates`, such as `image_column`.
 
     Raises:
         DataError: the data cannot be read, or no image gives a row. The message counts the reasons.

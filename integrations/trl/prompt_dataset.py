@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 def make_prompt_dataset(
     dataset: DatasetT | Sequence[Mapping[str, Any] | ImageLike] | pd.DataFrame | str | os.PathLike[str],
-    prompt: str | Callable[[dict[str, Any]], str] | None = None,
+    prompt: str | Sequence[Mapping[str, Any]] | None = None,
     *,
-    system: str | None = None,
     image_column: str | None = None,
     references_column: str | None = None,
     prompt_column: str | None = None,
+    **unknown: Any,
 ) -> DatasetT | Dataset:
     """Gives each row a prompt for a vision-language policy, its image or images, and its references.
 
@@ -51,9 +51,8 @@ def make_prompt_dataset(
         dataset: rows with an image each, or a list of images: `datasets.Image`, or paths (relative to the working
             directory; nothing is downloaded). Streams, dicts of splits, lists of dicts and DataFrames are taken, too,
             and lists of images and a folder of them, such as `"photos/"`.
-        prompt: what the policy is asked: a text, or a function that gets the row as a dict, without its images, and
-            returns the text. None without `prompt_column`: "Describe the image in detail."
-        system: system message, or None for none.
+        prompt: what the policy is asked: a text, or messages, such as one of the system and one of the user. None
+            without `prompt_column`: "Describe the image in detail."
         image_column: holds the image or the images; becomes `image` or `images`.
         references_column: holds a list of reference captions, or one; becomes `references`.
         prompt_column: holds the text that the policy is asked, or messages as for `reward.data.chats.as_prompt`;
@@ -65,6 +64,7 @@ def make_prompt_dataset(
 
     Raises:
         DataError: a column is not there, or several could be meant.
+        TypeError: there is no such argument; the message names those for columns.
         InvalidSampleError: a column is of another type, or in the way of a new one, a prompt cannot be read or shows
             more images than its row has, or no row has an image that can be read. A stream raises it when it is read.
 
@@ -73,18 +73,29 @@ def make_prompt_dataset(
         >>> from PIL import Image
         >>> picture = Image.new("RGB", (96, 96), "red")
         >>> rows = Dataset.from_dict({"picture": [picture], "refs": [["A red star."]], "object": ["star"]})
-        >>> rows = make_prompt_dataset(rows, lambda row: f"Describe the {row['object']}.", image_column="picture")
-        >>> rows.remove_columns(["image", "object"])[0]["prompt"][0]["content"]
-        'Describe the star.'
+        >>> rows = make_prompt_dataset(rows, "Describe the picture.", image_column="picture")
+        >>> rows[0]["prompt"][0]["content"], rows[0]["references"]
+        ('Describe the picture.', ['A red star.'])
     """
     from datasets import Dataset, IterableDataset  # on use, here and below: a large package
 
+    for name in unknown:
+        raise TypeError(
+            f"make_prompt_dataset has no argument {name!r}: columns are named by image_column=, references_column= and "
+            "prompt_column="
+        )
     if prompt is not None and prompt_column is not None:
         raise InvalidSampleError("give either prompt or prompt_column")
     if isinstance(dataset, dict):
-        options: dict[str, Any] = {"image_column": image_column, "references_column": references_column}
-        options |= {"system": system, "prompt_column": prompt_column}
-        splits = {split: make_prompt_dataset(part, prompt, **options) for split, part in dataset.items()}
+        splits = {}
+        for split, part in dataset.items():
+            splits[split] = make_prompt_dataset(
+                part,
+                prompt,
+                image_column=image_column,
+                references_column=references_column,
+                prompt_column=prompt_column,
+            )
         return type(dataset)(splits)
     if not isinstance(dataset, (Dataset, IterableDataset)):
         dataset = _make_table(dataset, prompt_column)
@@ -109,20 +120,7 @@ def make_prompt_dataset(
         new_names[prompt_column] = "prompt"
     _check_free(new_names, columns)
 
-    def read_prompt(row: Mapping[str, Any]) -> list[dict[str, Any]]:
-        content: Any = PROMPT if prompt is None else prompt
-        if prompt_column is not None:
-            content = row[prompt_column]
-        elif callable(prompt):
-            content = prompt({name: cell for name, cell in row.items() if name != image})
-        return as_prompt(content, system)
-
-    prompt_needs: list[str] = []
-    if prompt_column is not None:
-        prompt_needs = [prompt_column]
-    elif callable(prompt):
-        prompt_needs = [name for name in columns if name != image]
-    rows = PromptRows(new_names, image, references, read_prompt, prompt_needs)
+    rows = PromptRows(new_names, image, references, PROMPT if prompt is None else prompt, prompt_column)
     if isinstance(dataset, IterableDataset):
         return rows.shape_stream(dataset)
     return rows.shape_stored(dataset)

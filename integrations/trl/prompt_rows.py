@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from reward.data.chats import trl_prompts
+from reward.data.chats import as_prompt, trl_prompts
 from reward.data.images import load_image, plain_image
 from reward.data.samples import read_references
 from reward.errors import ImageError, InvalidSampleError
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_NO_IMAGE = "no image"
 _CELLS_AT_ONCE = 64  # that are held in memory, with encoded images
 
 
@@ -30,27 +29,26 @@ class PromptRows:
     Args:
         new_names: {column: its new name}.
         image, references: the columns of images and of references; the latter may be None.
-        read_prompt: gives the messages of a row that has the columns `prompt_needs`.
-        prompt_needs: names of columns.
+        prompt: text or messages, of all rows.
+        prompt_column: holds the prompt of each row; None for rows that have the same.
     """
 
     new_names: dict[str, str]
     image: str
     references: str | None
-    read_prompt: Callable[[Mapping[str, Any]], list[dict[str, Any]]]
-    prompt_needs: list[str]
-    _warned: set[str] = field(default_factory=set)
+    prompt: Any
+    prompt_column: str | None
+    _has_warned: bool = False
 
     def shape_stored(self, dataset: Dataset) -> Dataset:
         """Shapes a stored data set column by column, so that images stay encoded as they are."""
         from datasets import List, Value
 
         dataset = self._with_readable_images(dataset)
-        # Only columns that prompts need are read; without any, all rows have the same prompt.
-        if self.prompt_needs:
-            prompts = [self.read_prompt(row) for row in dataset.select_columns(self.prompt_needs)]
+        if self.prompt_column is None:
+            prompts = [as_prompt(self.prompt)] * len(dataset)
         else:
-            prompts = [self.read_prompt({})] * len(dataset)
+            prompts = [as_prompt(cell) for cell in dataset[self.prompt_column]]
         counts: list[int] = []
         for cells in _undecoded_cells(dataset, self.image):
             counts += [len(_images_of(cell)) for cell in cells]
@@ -111,18 +109,15 @@ class PromptRows:
 
     def _report(self, faults: list[str | None]) -> None:
         """Says how many rows are left out and why; raises if none is left."""
-        missing = faults.count(_NO_IMAGE)
-        broken = [fault for fault in faults if fault not in (None, _NO_IMAGE)]
-        if faults and missing + len(broken) == len(faults):
-            why = f"that can be read. The first: {broken[0]}" if broken else "in any row"
-            raise InvalidSampleError(f"column {self.image!r} holds no image {why}")
-        counted = f"of {len(faults)} rows have"
-        if missing:
-            logger.warning(f"{missing} {counted} no image in column {self.image!r}: left out")
-        if broken:
-            logger.warning(
-                f"{len(broken)} {counted} a broken image in column {self.image!r}: left out. The first: {broken[0]}"
-            )
+        left_out = [fault for fault in faults if fault is not None]
+        if not left_out:
+            return
+        if len(left_out) == len(faults):
+            raise InvalidSampleError(f"column {self.image!r} holds no image that can be read. The first: {left_out[0]}")
+        logger.warning(
+            f"{len(left_out)} of {len(faults)} rows have no image that can be read in column {self.image!r}: left out. "
+            f"The first: {left_out[0]}"
+        )
 
     def _fault(self, cell: Any) -> str | None:
         """Why a row with this cell is left out; None if its images can be read."""
@@ -130,7 +125,7 @@ class PromptRows:
 
         images = _images_of(cell)
         if not images or any(map(_is_missing, images)):
-            return _NO_IMAGE
+            return "a row has none"
         for image in images:
             if not isinstance(image, (str, bytes, dict, Image.Image)):
                 continue  # a number, say, which is no broken image: it is refused
@@ -156,25 +151,22 @@ class PromptRows:
     def _is_readable(self, row: Mapping[str, Any]) -> bool:
         """Whether the row has images that can be read; says once what is left out."""
         fault = self._fault(row[self.image])
-        if fault is None:
-            return True
-        kind = "no image"
-        first = ""
-        if fault != _NO_IMAGE:
-            kind = "a broken image"
-            first = f". The first: {fault}"
-        if kind not in self._warned:
-            self._warned.add(kind)
-            logger.warning("a row has %s in column %r: such rows are left out%s", kind, self.image, first)
-        return False
+        if fault is not None and not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                f"a row has no image that can be read in column {self.image!r}: such rows are left out. "
+                f"The first: {fault}"
+            )
+        return fault is None
 
     def _shape_row(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """The new columns of a row."""
         cell = row[self.image]
         images = [load_image(image) for image in _images_of(cell)]
+        prompt = as_prompt(self.prompt if self.prompt_column is None else row[self.prompt_column])
         columns: dict[str, Any] = {
             self.new_names[self.image]: images if isinstance(cell, (list, tuple)) else images[0],
-            "prompt": trl_prompts([self.read_prompt(row)], [len(images)])[0],
+            "prompt": trl_prompts([prompt], [len(images)])[0],
         }
         if self.references is not None:
             columns["references"] = self._read_captions(row[self.references])

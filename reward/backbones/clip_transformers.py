@@ -155,13 +155,13 @@ def load_transformers_clip(checkpoint: str | os.PathLike[str]) -> TransformersTo
     from transformers import AutoModel, AutoProcessor
 
     where = f"CLIP {os.fspath(checkpoint)!r}"
-    _check_kind(checkpoint, where)
+    check_kind(checkpoint, where)
     clip, processor = load_pretrained(checkpoint, AutoModel, AutoProcessor, "CLIP", strict=True)
     with foreign_errors(where):
         return TransformersTowers(clip, processor)
 
 
-def _check_kind(checkpoint: str | os.PathLike[str], where: str) -> None:
+def check_kind(checkpoint: str | os.PathLike[str], where: str) -> None:
     """Refuses what is no CLIP by its configuration, before its weights are read."""
     from transformers import CONFIG_MAPPING, MODEL_MAPPING, AutoConfig, PreTrainedConfig
 

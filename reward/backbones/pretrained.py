@@ -15,12 +15,10 @@ from torch import nn
 
 from reward.backbones.fit import foreign_errors, leaves, on_meta
 from reward.checkpoints.folders import unsharded_loading
-from reward.checkpoints.weight_files import read_header, refuse_stored_integers
+from reward.checkpoints.weight_files import REWARD_HEADS, read_header, refuse_stored_integers
 from reward.errors import CheckpointError, ConfigError
 
-# The value head of TRL, which LLaMA-Factory keeps in a file of its own, and that of ...ForSequenceClassification.
-REWARD_HEADS = ("v_head.summary.", "score.")
-_VALUE_HEAD = "value_head.safetensors"
+VALUE_HEAD = "value_head.safetensors"
 _COMPUTED = (".position_ids", ".inv_freq")  # tensors of older files that are computed, not learned
 _LAYER_NUMBER = re.compile(r"\.\d+\.")
 
@@ -114,7 +112,7 @@ def _left_over(
 ) -> list[str]:
     """Names of weights that the checkpoint has and the network does not, but for those of a head that is read apart."""
     names = list(unexpected)
-    value_head = Path(checkpoint) / _VALUE_HEAD
+    value_head = Path(checkpoint) / VALUE_HEAD
     if value_head.is_file():
         names += read_header(value_head).shapes
     beginnings = apart
@@ -193,7 +191,7 @@ def weight_files(checkpoint: str | os.PathLike[str], *, value_head: bool = False
     folder = Path(config).parent
     files = sorted(folder.glob("model*.safetensors")) or sorted(folder.glob("pytorch_model*.bin"))
     if value_head:
-        files += folder.glob(_VALUE_HEAD)
+        files += folder.glob(VALUE_HEAD)
     return files
 
 

@@ -13,6 +13,9 @@ from reward.errors import CheckpointError, first_line
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+# The value head of TRL, which LLaMA-Factory keeps in a file of its own, and that of ...ForSequenceClassification.
+REWARD_HEADS = ("v_head.summary.", "score.")
+
 
 class Header(NamedTuple):
     """What a safetensors file says before its weights: {name: shape}, {name: type, such as `BF16`}, and metadata."""

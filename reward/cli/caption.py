@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from reward.cli import options, terminal
-from reward.cli.summaries import print_done, print_usage
+from reward.cli.terminal import print_done, print_usage
 
 if TYPE_CHECKING:
     from reward.decoding.captioners import LocalCaptioner, ServerCaptioner

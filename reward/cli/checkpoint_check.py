@@ -11,19 +11,19 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from reward.backbones.pretrained import REWARD_HEADS
 from reward.checkpoints.folders import (
     CARD_FILE,
     CONFIG_FILE,
     HUB_FILES,
     HUB_WEIGHTS,
+    OPEN_CLIP_CONFIG,
     SENTENCE_TRANSFORMERS_CONFIG,
     WEIGHT_SUFFIXES,
     check_checkpoint,
     hub_folder,
     local_folder,
 )
-from reward.checkpoints.weight_files import read_header
+from reward.checkpoints.weight_files import REWARD_HEADS, read_header
 from reward.data.json_files import read_json
 from reward.errors import CheckpointError, ConfigError, DataError
 from reward.metrics.base import MetricSpec
@@ -83,7 +83,7 @@ def inspect_checkpoint(text: str) -> CheckpointCheck:
         revision = end or None
     is_bare_name = spec is None and "/" not in source and not Path(source).exists()
     if source in ("", "embedded") or is_bare_name or ":" in source:
-        raise ConfigError(f"--check reads a folder or a Hub id, as in vlmreward=name/model, got {text!r}")
+        raise ConfigError(f"only a folder or a Hub id can be read, as in vlmreward=name/model, got {text!r}")
 
     folder = local_folder(source, metric="the")
     is_hub = folder is None
@@ -171,6 +171,13 @@ def _problems(
     config = _optional(folder / CONFIG_FILE)
     if spec.sources in ("judge", "model"):
         yield from _problems_of_type(config)
+    if spec.sources == "clip" and OPEN_CLIP_CONFIG not in sizes and any(map(_is_of_transformers, weight_files)):
+        from reward.backbones.clip_transformers import check_kind
+
+        try:
+            check_kind(folder, f"CLIP {source!r}")
+        except CheckpointError as error:
+            yield str(error)
     architectures = config.get("architectures") or [""]
     writes = str(architectures[0]).endswith("ForConditionalGeneration")
     if spec.name == "crossencoder" and writes and SENTENCE_TRANSFORMERS_CONFIG not in sizes:
@@ -180,6 +187,11 @@ def _problems(
         yield "no weight begins with score. or v_head.summary.: a model that answers in words is a judge"
     if spec.sources == "judge" and heads:
         yield f"it has {heads[0]}, the head of a reward model: write vlmreward={source}"
+
+
+def _is_of_transformers(path: str) -> bool:
+    """Whether a file has the name that transformers gives to weights."""
+    return path.startswith(("model", "pytorch_model"))
 
 
 def _problems_of_type(config: Mapping[str, Any]) -> Iterator[str]:
@@ -197,7 +209,8 @@ def _fetched(sizes: Mapping[str, int], spec: MetricSpec | None) -> tuple[list[st
 
     Python files are left, and pickles but those of CLIPs, which are read without running them.
     """
-    in_subfolders = spec is not None and getattr(spec.scorer_class(), "subfolders", False)
+    # Only the classes of "model" have folders below their own, and a class is not imported for nothing.
+    in_subfolders = spec is not None and spec.sources == "model" and getattr(spec.scorer_class(), "subfolders", False)
     paths = []
     weights = []
     pickles = []

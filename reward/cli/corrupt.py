@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from reward.cli import options, terminal
-from reward.cli.summaries import print_done, print_usage
+from reward.cli.terminal import print_done, print_usage
 
 if TYPE_CHECKING:
     from reward.scoring.sources import Source

@@ -23,8 +23,8 @@ def metrics(
         list[str] | None,
         typer.Argument(
             metavar="[NAME]...",
-            help="A metric, to see all that is known of it. With --size also several, NAME=CHECKPOINT, and "
-            "beitscore=base and beitscore=large, which need no weights.",
+            help="A metric, to see all that is known of it. With --size also several, NAME=CHECKPOINT, whose "
+            "weights are not fetched, and beitscore=base and beitscore=large.",
         ),
     ] = None,
     size: Annotated[bool, typer.Option("--size", help="How large networks are, and their work for a caption.")] = False,
@@ -185,11 +185,15 @@ def _show_sizes(names: Sequence[str]) -> None:
         raise typer.BadParameter("it needs the name of a metric", param_hint="--size")
     with terminal.stdout_kept_clean():
         sizes = {name: measure_size(name) for name in names}
-    rows = [
-        [name, f"{size.parameters / 1e6:,.2f}", f"{size.layers / 1e9:,.2f}", f"{size.attention / 1e9:,.2f}"]
-        for name, size in sizes.items()
-    ]
+    rows = []
+    for name, size in sizes.items():
+        work = [_number(count, 1e9) for count in (size.layers, size.attention)]
+        rows.append([name, _number(size.parameters, 1e6), *work])
     terminal.print_table(["metric", "million parameters", "GMAC", "GMAC of attention"], rows)
+
+
+def _number(count: int | None, unit: float) -> str:
+    return "not counted" if count is None else f"{count / unit:,.2f}"
 
 
 def _show_for_photos(specs: Sequence[MetricSpec]) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -317,79 +316,11 @@ class FigureOptions:
 
 
 def read_metrics(texts: Sequence[str], settings: Sequence[str] | None = None) -> list[MetricSource]:
-    """The metrics of `--metric`, with the options of `--set`.
-
-    Raises:
-        ConfigError: an option that the metric does not have, or that is of one of several metrics without its name.
-        UnknownMetricError, CheckpointError: see `MetricSource.parse`.
-
-    Example:
-        >>> [metric.options for metric in read_metrics(["bertscore", "length"], ["bertscore.layer=5"])]
-        [(('layer', 5),), ()]
-    """
-    from reward.errors import ConfigError
-    from reward.metrics.options import dry_scorer
+    """The metrics of `--metric`, with the options of `--set`; see `MetricSource.parse` and `with_options`."""
+    from reward.metrics.options import with_options
     from reward.registry import MetricSource
 
-    metrics = list(dict.fromkeys(map(MetricSource.parse, texts)))
-    for text in settings or ():
-        left, equals, value = text.partition("=")
-        name = left.rpartition(".")[2]
-        if not equals or not name:
-            raise ConfigError(f"--set {text!r} is not of the form NAME=VALUE, as in layer=5")
-        number = _number_of_metric(text, metrics)
-        metric = metrics[number]
-        if name in dict(metric.options):
-            raise ConfigError(f"--set gives {name} of {metric.name} twice; leave out all but one")
-        metrics[number] = replace(metric, options=(*metric.options, (name, read_value(value))))
-    for metric in metrics:
-        if metric.options:
-            dry_scorer(metric.loads, dict(metric.options))  # refuses a wrong value before weights are loaded
-    return metrics
-
-
-def _number_of_metric(text: str, metrics: Sequence[MetricSource]) -> int:
-    """Which of the metrics a text of `--set` is for: the one that it names, else the only one."""
-    from reward.errors import ConfigError
-    from reward.metrics.options import check_options, takes_option
-    from reward.registry import metric_spec
-
-    left, _, value = text.partition("=")
-    prefix, _, name = left.rpartition(".")
-    numbers = list(range(len(metrics)))
-    if prefix:
-        prefix = metric_spec(prefix).name
-        numbers = [number for number in numbers if metrics[number].name == prefix]
-    if len(numbers) != 1:
-        takers = [metric for metric in metrics if takes_option(metric.spec, name)] or metrics
-        lines = " or ".join(f"--set {metric.name}.{name}={value}" for metric in takers)
-        raise ConfigError(f"--set {text} does not say for which of the metrics: write {lines}")
-    check_options(metrics[numbers[0]].loads, [name], own=True)
-    return numbers[0]
-
-
-def read_value(text: str) -> Any:
-    """A number, true, false, null or a list in brackets as YAML reads them; anything else is a text as it stands.
-
-    1e-3 is a number, and 1:5 is none, which YAML 1.1 sees the other way round.
-
-    Example:
-        >>> [read_value(text) for text in ("5", "1e-3", "true", "[a, b]", "1:5", " Rate it: {caption}")]
-        [5, 0.001, True, ('a', 'b'), '1:5', ' Rate it: {caption}']
-    """
-    import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
-
-    # YAML 1.1 takes 1e-3 for a text, because its floats need a dot.
-    try:
-        value = float(text) if re.fullmatch(r"[-+]?\d+e[-+]?\d+", text) else yaml.safe_load(text)
-    except yaml.YAMLError:  # such as a pattern
-        return text
-    if not text or (isinstance(value, str) and text[0] not in "'\""):  # with the blanks at its ends
-        return text
-    if isinstance(value, list) and text.endswith("]"):
-        return tuple(value)
-    is_scalar = value is None or isinstance(value, (bool, int, float, str))
-    return value if is_scalar and ":" not in text else text
+    return with_options(list(dict.fromkeys(map(MetricSource.parse, texts))), settings or ())
 
 
 def read_settings(texts: Sequence[str] | None) -> dict[str, Any]:
@@ -402,6 +333,8 @@ def read_settings(texts: Sequence[str] | None) -> dict[str, Any]:
         >>> read_settings(["concurrency=32", "prices=[2.5,10]", 'extra_body={"top_k": 0}'])
         {'concurrency': 32, 'prices': (2.5, 10), 'extra_body': {'top_k': 0}}
     """
+    from reward.metrics.options import read_value
+
     settings: dict[str, Any] = {}
     for text in texts or ():
         name, _, value = text.partition("=")

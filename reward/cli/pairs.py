@@ -14,17 +14,14 @@ if TYPE_CHECKING:
 
 
 @options.describe(
-    "output margin per-image length-ratio prompt prompt-column caption-column score-column image-column "
+    "output margin length-ratio prompt prompt-column caption-column score-column image-column "
     "image-root overwrite quiet"
 )
 def pairs(
     data: Annotated[Path, typer.Argument(help=f"{options.DATA}.")],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="A .parquet (holds the images) or .jsonl (holds their paths) file.")
-    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="A .parquet file, which holds the images.")],
     run: options.RunOptions,
     margin: Annotated[float, typer.Option(help="Least difference between the scores of chosen and rejected.")] = 0.0,
-    per_image: Annotated[int, typer.Option(help="Most pairs an image; no caption is used twice.")] = 1,
     length_ratio: Annotated[
         float | None,
         typer.Option(help="The longer caption of a pair has at most this many times the characters of the shorter."),
@@ -54,7 +51,7 @@ def pairs(
     from reward.decoding.preference_files import check_free, read_candidates, write_preferences
     from reward.decoding.preferences import PreferenceRules, Preferences
 
-    rules = PreferenceRules(margin=margin, per_image=per_image, length_ratio=length_ratio)
+    rules = PreferenceRules(margin=margin, length_ratio=length_ratio)
     check_free(output, data, overwrite=run.overwrite)
     groups = read_candidates(
         data,

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from reward.cli import options
-from reward.cli.summaries import print_summary, print_usage
-from reward.cli.terminal import console, stdout_kept_clean
+from reward.cli.terminal import console, print_summary, print_usage, stdout_kept_clean
 from reward.data.column_names import names_in_words
 
 if TYPE_CHECKING:
@@ -93,7 +92,7 @@ class EngineOptions:
     engine: Annotated[
         str | None,
         typer.Option(
-            help="ray: score many files on a Ray cluster and write a folder of Parquet parts (needs the extra `ray`). "
+            help="ray: score many files on a Ray cluster and write a folder of parts (needs the extra `ray`). "
             "Default: score in this process."
         ),
     ] = None

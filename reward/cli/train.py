@@ -18,7 +18,9 @@ _CAPTIONERS = "trl grpo --model_name_or_path MODEL --reward_funcs reward.vela_re
 
 @options.describe(synonyms={"--model --policy --reward --reward-funcs": _CAPTIONERS, "--dataset": "--data NAME"})
 def train(
-    metric: Annotated[str, typer.Argument(help="Metric to train, such as vela or beitscore.")],
+    metric: Annotated[
+        str | None, typer.Argument(metavar="METRIC", help="Metric to train, such as vela or beitscore.")
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Folder of the checkpoint; default: the NAME of --push-to."),
@@ -65,8 +67,10 @@ def train(
     Ratings are splits train and val (and test) with the columns image (or file_name), cand, refs (not for beitscore)
     and score in [0, 1]; or, for several aspects, splits like train.desc. Pairs, for the first stages of beitscore, are
     splits train.pairs and val.pairs (or train and val) with the columns image (or file_name), caption, and wrong
-    captions: incorrect and category, or incorrect_CATEGORY (a text or a list of texts, may be null). If ratings and
-    pairs come from different data sets, name them in the settings data and pairs.
+    captions: incorrect and category, or incorrect_CATEGORY (a text or a list of texts, may be null). vlmreward learns
+    from pairs alone: these, or chosen and rejected (texts or messages, as capreward pairs writes them), or battles
+    (source1, source2, caption1, caption2, winner). If ratings and pairs come from different data sets, name them in
+    the settings data and pairs.
 
     Several data sets: --data A --data B trains on the rows of both, and on val of either or both it stops.
 
@@ -81,7 +85,7 @@ def train(
     paper-one-score; authors-code has the rates, rank, batch and epochs of the authors' published training file; ours
     are paper-one-prompt (it scores with a third of the work) and paper-reference-free.
     reward/metrics/vela/presets.yaml lists which values are the paper's and which are ours. Presets of beitscore: tiny
-    and paper.
+    and paper. Presets of vlmreward: tiny (the embedded captioner of drawings) and photos (Qwen3-VL-4B).
 
     Several GPUs: accelerate launch --num_processes 2 -m reward.cli.main train vela --output FOLDER (without a GPU:
     torchrun --nproc_per_node 2 -m ...).
@@ -95,11 +99,14 @@ def train(
     from reward.errors import ConfigError
     from reward.registry import metric_spec
     from reward.training.config import make_config, read_config_file
-    from reward.training.loop import metric_training
+    from reward.training.loop import metric_training, trainable_metrics
     from reward.training.loop import train as run
     from reward.training.record import is_complete, read_record
     from reward.training.stage import use_cpu
 
+    if metric is None:
+        names = ", ".join(trainable_metrics())
+        raise typer.BadParameter(f"is missing: of the metrics {names} can be trained", param_hint="METRIC")
     if metric in ("grpo", "dpo", "rloo", "captioner"):
         raise ConfigError(
             f"train makes metrics; a captioner is trained by trl grpo, see docs/TRAINING.md, got {metric!r}"

@@ -80,8 +80,8 @@ def is_list(value: Any) -> bool:
         >>> is_list(["a.png"]), is_list("a.png"), is_list({"path": "a.png"})
         (True, False, False)
     """
-    if isinstance(value, (list, tuple)):  # most are, and what follows is slow
-        return True
+    if isinstance(value, (list, tuple, str)):  # most are, and what follows is slow
+        return not isinstance(value, str)
     if not isinstance(value, Iterable) or isinstance(value, _ONE_VALUE):
         return False
     if getattr(value, "ndim", 1) == 0:  # an array that holds one number

@@ -31,7 +31,7 @@ _PLACEHOLDER = re.compile(
 )
 
 
-def as_prompt(prompt: Any, system: str | None = None) -> list[dict[str, Any]]:
+def as_prompt(prompt: Any) -> list[dict[str, Any]]:
     """A prompt as messages that end with the user's last turn.
 
     What an assistant says after that turn is the answer, which a policy is to write itself. `<image>` in a user's text
@@ -39,15 +39,14 @@ def as_prompt(prompt: Any, system: str | None = None) -> list[dict[str, Any]]:
 
     Args:
         prompt: text; or messages with `role` and `content`, or with `from` and `value` as LLaVA's data have.
-        system: system message before a text; None for none.
 
     Returns:
         Messages with `role` and `content`, a list of parts: `{"type": "text", "text": ...}`, `{"type": "image"}`, or
         `{"type": "image", "image": what load_image takes}`.
 
     Raises:
-        InvalidSampleError: neither text nor messages of these forms, no turn of the user, a system message beside
-            messages, or a placeholder of a chat template in a text.
+        InvalidSampleError: neither text nor messages of these forms, no turn of the user, or a placeholder of a chat
+            template in a text.
         ImageError: an image in the messages is in no form that is read.
 
     Example:
@@ -58,15 +57,10 @@ def as_prompt(prompt: Any, system: str | None = None) -> list[dict[str, Any]]:
     if isinstance(prompt, str) and prompt.lstrip().startswith("[{"):  # messages in a table without types
         prompt = parse_list(prompt)
     if isinstance(prompt, str) and prompt.strip():
-        messages = [_read_message({"role": "user", "content": prompt})]
-        if system is not None:
-            messages.insert(0, _read_message({"role": "system", "content": system}))
-        return messages
+        return [_read_message({"role": "user", "content": prompt})]
     chat = to_list(prompt, "a prompt") if is_list(prompt) else []
     if not chat or not all(isinstance(message, Mapping) for message in chat):
         raise InvalidSampleError(f"a prompt must be text or a list of messages such as {_FORM}, got {prompt!r:.200}")
-    if system is not None:
-        raise InvalidSampleError("the prompts are whole messages already: write the system message into them")
     messages = [_read_message(message) for message in chat]
     while messages and messages[-1]["role"] != "user":  # the answer, which the policy is to write
         messages.pop()

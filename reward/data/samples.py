@@ -82,24 +82,23 @@ class CaptionSample:
             raise InvalidSampleError(f"candidate must be a string, got {type(candidate).__name__}: {candidate!r:.80}")
         if is_blank(candidate):
             raise InvalidSampleError("candidate is empty: a caption needs at least one visible character")
-        check_encodable(candidate, "candidate")
+        if not candidate.isascii():
+            check_encodable(candidate, "candidate")
         for name, text in (("question", question), ("task", task)):
             if text is None:
                 continue
             if not isinstance(text, str) or is_blank(text):
                 raise InvalidSampleError(f"{name} must be a text that is not blank, or None, got {text!r:.80}")
             check_encodable(text, name)
-        fields = {
-            "candidate": candidate,
-            "image": image,
-            "references": read_references(references),
-            "question": question,
-            "task": task,
-            "columns": columns or {},
-        }
         # The class is frozen, which forbids plain assignment here, too.
-        for name, value in fields.items():
-            object.__setattr__(self, name, value)
+        vars(self).update(
+            candidate=candidate,
+            image=image,
+            references=read_references(references),
+            question=question,
+            task=task,
+            columns=columns or {},
+        )
 
     @property
     def caption(self) -> str:
@@ -123,7 +122,8 @@ def is_blank(text: str) -> bool:
         >>> is_blank(" \\u200b\\u3164\\n"), is_blank(".")
         (True, False)
     """
-    if text[:1].isascii() and text[:1].isalnum():  # nearly all texts begin so
+    first = text[:1]
+    if first.isascii() and first.isalnum():  # nearly all texts begin so
         return False
     space_or_control = ("Zs", "Zl", "Zp", "Cc", "Cf")
     return all(unicodedata.category(character) in space_or_control for character in _INVISIBLE.sub("", text))
@@ -138,7 +138,8 @@ def is_wordless(text: str) -> bool:
         >>> is_wordless(" ?!"), is_wordless("\\u2b50"), is_wordless("3"), is_wordless("\\u661f")
         (True, True, False, False)
     """
-    if text[:1].isascii() and text[:1].isalnum():  # nearly all captions begin so
+    first = text[:1]
+    if first.isascii() and first.isalnum():  # nearly all captions begin so
         return False
     return all(unicodedata.category(character)[0] not in "LN" for character in _INVISIBLE.sub("", text))
 
@@ -255,6 +256,12 @@ def one_image(value: Any) -> Any:
     return value
 
 
+class References(tuple[str, ...]):
+    """What `read_references` gives, which need not be read again."""
+
+    __slots__ = ()
+
+
 def read_references(value: Any) -> tuple[str, ...]:
     """The references in a cell, as a tuple; blank and missing ones are left out.
 
@@ -267,10 +274,12 @@ def read_references(value: Any) -> tuple[str, ...]:
         >>> read_references("A red star."), read_references(["A red star.", " ", None]), read_references(None)
         (('A red star.',), ('A red star.',), ())
     """
+    if type(value) is References:
+        return value
     if type(value) not in (list, tuple):
         value = parse_list(missing_to_none(value))
         if value is None:
-            return ()
+            return References()
         value = [value] if isinstance(value, str) else to_list(value, "references")
     references = []
     for position, item in enumerate(value):
@@ -280,7 +289,9 @@ def read_references(value: Any) -> tuple[str, ...]:
             raise InvalidSampleError(
                 f"references[{position}] must be a string, got {type(item).__name__}: {item!r:.80}"
             )
-        if not is_blank(item):
+        if is_blank(item):
+            continue
+        if not item.isascii():
             check_encodable(item, f"references[{position}]")
-            references.append(item)
-    return tuple(references)
+        references.append(item)
+    return References(references)

@@ -22,7 +22,7 @@ from reward.scoring.readers import open_source
 from reward.scoring.sources import BadRow, image_identity
 from reward.scoring.sources import image_root as find_root
 from reward.scoring.summary import summary_beside
-from reward.scoring.writers import check_output_name, json_line, write_atomically
+from reward.scoring.writers import check_output_name, write_atomically
 
 _ROWS = 256  # rows of a table; they may hold whole images
 
@@ -30,8 +30,7 @@ _ROWS = 256  # rows of a table; they may hold whole images
 def read_candidates(
     data: Any,
     *,
-    prompt: str | None = None,
-    system: str | None = None,
+    prompt: Any = None,
     prompt_column: str | None = None,
     candidate_column: str | None = None,
     score_column: str | None = None,
@@ -45,7 +44,7 @@ def read_candidates(
         data: what `reward.scoring.score_dataset` takes. A row has lists, as `capreward rerank` writes them
             (`candidates`, `rewards`), or one caption, as `capreward score` does (`candidate`, `reward`). Captions of
             one image, and of one prompt, compete. Encoded images are held in memory, each once.
-        prompt, system: what the captions answer, and the system message. None: "Describe the image in detail."
+        prompt: what the captions answer, as text or as whole messages. None: "Describe the image in detail."
         prompt_column: holds the prompt of each row, as text or as whole messages.
         candidate_column, score_column, image_column: None takes those that were scored, as the summary beside the data
             says, else finds them; see `rerank_dataset`.
@@ -99,7 +98,7 @@ def read_candidates(
             question = row.get(prompt_column)
             if reader.is_csv:
                 question = parse_list(question)
-        messages = _messages(question, system)
+        messages = _messages(question)
         facts: list[Any] = [_image_name(row.get(image), root), messages]
         if plan.group not in (None, image):
             facts.append(image_identity(row.get(plan.group)))
@@ -113,9 +112,9 @@ def read_candidates(
     return list(groups.values())
 
 
-def _messages(question: Any, system: str | None) -> list[dict[str, Any]]:
+def _messages(question: Any) -> list[dict[str, Any]]:
     """A prompt as the messages that trainers take, with texts as their contents."""
-    prompt = [{**message, "content": join_texts(message["content"])} for message in as_prompt(question, system)]
+    prompt = [{**message, "content": join_texts(message["content"])} for message in as_prompt(question)]
     [messages] = trl_prompts([prompt], [1])
     for message in messages:
         if not isinstance(message["content"], str):
@@ -194,7 +193,7 @@ def check_free(output: Path, data: str | os.PathLike[str], *, overwrite: bool) -
     Raises:
         OutputError: a wrong name, the input itself, or a file that is there already.
     """
-    check_output_name(output, ".parquet", ".jsonl")
+    check_output_name(output, ".parquet")
     if output.exists() and os.path.exists(data) and output.samefile(data):
         raise OutputError(f"output {output} is the input; choose another name")
     if output.exists() and not overwrite:
@@ -231,44 +230,20 @@ def with_plain_images(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]
 
 
 def write_preferences(preferences: Preferences, output: Path) -> None:
-    """Writes the rows, the file complete or not at all.
-
-    Parquet holds the images themselves, so that `datasets.load_dataset` reads it anywhere. JSON Lines hold paths,
-    relative to the output's folder.
+    """Writes the rows with their images, so that `datasets.load_dataset` reads them anywhere: all of them or no file.
 
     Args:
         preferences: what was chosen.
-        output: `.parquet` or `.jsonl` file, free by `check_free`.
+        output: `.parquet` file, free by `check_free`.
 
     Raises:
-        OutputError: the file cannot be written, or encoded images, or images that trainers read otherwise than the
-            metric, are to go into JSON Lines.
+        OutputError: the file cannot be written.
     """
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"cannot write {output}: {error.strerror or error}") from error
-    plain_rows = with_plain_images(preferences.rows)
-    if output.suffix.lower() == ".parquet":
-        write_atomically(output, partial(_write_parquet, plain_rows))
-        return
-    for plain_row, row in zip(plain_rows, preferences.rows, strict=True):
-        [image] = row["images"]
-        if isinstance(image, dict):
-            raise OutputError(f"the data hold the images themselves, which {output.name} cannot: write a .parquet file")
-        if plain_row["images"] != [image]:
-            raise OutputError(
-                "trainers would show a policy another picture than was scored (16-bit grey, transparency): "
-                f"{image}. Write a .parquet file, which holds the pictures themselves"
-            )
-    write_atomically(output, partial(_write_json_lines, plain_rows, folder=output.parent))
-
-
-def _write_json_lines(rows: list[dict[str, Any]], path: Path, *, folder: Path) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        for row in rows:
-            images = [Path(os.path.relpath(image, folder)).as_posix() for image in row["images"]]
-            file.write(json_line({**row, "images": images}))
+    write_atomically(output, partial(_write_parquet, with_plain_images(preferences.rows)))
 
 
 def _write_parquet(rows: list[dict[str, Any]], path: Path) -> None:

@@ -77,17 +77,6 @@ class ImageCandidates:
     problem: str | None = None
 
 
-def is_apart(better: float, worse: float, margin: float) -> bool:
-    """Whether a score is above another by at least the margin, but for the rounding of scores in single precision.
-
-    Example:
-        >>> 0.3 - 0.2 >= 0.1, is_apart(0.3, 0.2, 0.1), is_apart(0.3, 0.3, 0.0)
-        (False, True, False)
-    """
-    rounding = 2**-23 * max(abs(better), abs(worse))
-    return better > worse and better - worse >= margin - rounding
-
-
 def choose_pairs(
     captions: Sequence[Any], scores: Sequence[float | None], rules: PreferenceRules
 ) -> tuple[list[PreferencePair], Counter[str], str | None]:
@@ -115,7 +104,7 @@ def choose_pairs(
         return [], left_out, "only one caption once repetitions are left out"
     apart = []
     for better, worse in combinations(usable, 2):  # best first
-        if is_apart(better.score, worse.score, rules.margin):
+        if better.score > worse.score and better.score - worse.score >= rules.margin:
             apart.append(PreferencePair(better, worse))
     if not apart:
         return [], left_out, "no two captions whose scores differ by the margin"

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
-
-import numpy as np
 
 from reward.data.cells import to_list
 from reward.data.samples import CaptionSample, ImageLike, is_wordless, read_references
@@ -16,8 +13,6 @@ from reward.errors import InvalidSampleError
 from reward.rewards.combined_reward import AsyncReward, CombinedReward
 from reward.rewards.metric_reward import MetricReward
 from reward.rewards.rating import RatesCaptions, rates_captions, strips_thinking
-
-logger = logging.getLogger(__name__)
 
 _WORDLESS = "..."  # stands for all captions without a word, also for the empty one, which would be no sample
 
@@ -104,9 +99,6 @@ def rate_captions(
         raise InvalidSampleError(
             f"got candidates of {len(candidates)} images, {len(images)} images, references of {len(references)} images"
         )
-    share = distinct_share(candidates)
-    if share is not None:
-        logger.info("distinct captions among the candidates: %.0f %%", 100 * share)
     # Only rewards of this library know the lowest of a metric; other objects are never shown a caption without a word.
     rates_wordless = isinstance(rater, (MetricReward, CombinedReward, AsyncReward))
 
@@ -152,20 +144,15 @@ def rewards_of_words(
 
 
 def shown_captions(candidates: Sequence[Sequence[str]], reward: Any) -> list[list[str]]:
-    """The captions in what a model wrote (`caption_in`); from how many something was cut is logged.
+    """The captions in what a model wrote, see `caption_in`.
 
     A reward with `strip_thinking=False` is shown all that was written.
     """
     if not strips_thinking(reward):
         return [list(texts) for texts in candidates]
     groups = []
-    cut = 0
     for texts in candidates:
-        captions = [caption_in(text) for text in texts]
-        cut += sum(caption != text for caption, text in zip(captions, texts, strict=True))
-        groups.append(captions)
-    if cut:
-        logger.info("reasoning or marks (<think>, ...) were cut from %d of %d candidates", cut, sum(map(len, groups)))
+        groups.append([caption_in(text) for text in texts])
     return groups
 
 
@@ -207,27 +194,3 @@ def rank(rewards: Sequence[float | None]) -> list[int]:
         else:
             scored.append((-float(reward), index))
     return [index for _, index in sorted(scored)] + unscored
-
-
-def soft_rank(rewards: Sequence[float | None], temperature: float, rng: np.random.Generator) -> list[int]:
-    """An order in which each place goes to a candidate with p proportional to exp(reward / temperature).
-
-    The first place is soft best-of-n (Verdun et al. 2025): temperature 0 is best-of-n, an infinite one a fair lot.
-    Candidates without a reward come last.
-
-    Args:
-        rewards: N numbers, or None where there is none.
-        temperature: at least 0, in units of the reward.
-        rng: draws the order.
-
-    Example:
-        >>> soft_rank([0.2, None, 0.9], 0, np.random.default_rng())
-        [2, 0, 1]
-    """
-    if temperature == 0:
-        return rank(rewards)
-    noise = rng.gumbel(size=len(rewards))  # the largest of x + Gumbel noise is a draw from softmax(x)
-    noisy: list[float | None] = []
-    for reward, gumbel in zip(rewards, noise, strict=True):
-        noisy.append(None if reward is None else reward / temperature + gumbel)
-    return rank(noisy)

@@ -277,7 +277,7 @@ class PromptReader:
 
     def _agree(self, shared: Iterator[tuple[list[int], State]], unshared: Iterator[tuple[list[int], State]]) -> bool:
         """Whether prompts give the same numbers after a shared beginning and read from the first token."""
-        difference = float((_gathered(shared) - _gathered(unshared)).abs().max())
+        difference = float((_gathered(shared) - _gathered(unshared)).detach().abs().max())
         limit = _EXACT.get(self.model.dtype, _COARSE)
         if not difference <= limit:
             logger.warning(

@@ -1,13 +1,18 @@
-"""Which options the loading of a metric takes, told from its code."""
+"""Which options the loading of a metric takes, told from its code, and how a command line writes them."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
-from typing import Any
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from reward.errors import ConfigError
 from reward.metrics.base import MetricSpec
+
+if TYPE_CHECKING:
+    from reward.registry import MetricSource
 
 _OF_ALL = ("revision", "device", "dtype")
 _OF_CACHES = ("cache", "cache_size")
@@ -114,3 +119,63 @@ def dry_scorer(spec: MetricSpec, options: Mapping[str, Any]) -> Any:
 
     settings, _ = split_options(spec.scorer_class(), options)
     return spec.scorer_class()(ScriptedJudge(), **settings)
+
+
+def with_options(metrics: Sequence[MetricSource], texts: Iterable[str]) -> list[MetricSource]:
+    """The metrics, each with the options that are written for it as in `layer=5`, or of several `bertscore.layer=5`.
+
+    Raises:
+        ConfigError: an option that the metric does not have, or that does not say for which of several metrics it is.
+
+    Example:
+        >>> from reward.registry import MetricSource
+        >>> metrics = [MetricSource("bertscore"), MetricSource("length")]
+        >>> [metric.options for metric in with_options(metrics, ["bertscore.layer=5"])]
+        [(('layer', 5),), ()]
+    """
+    metrics = list(metrics)
+    for text in texts:
+        left, equals, value = text.partition("=")
+        prefix, _, name = left.rpartition(".")
+        if not equals or not name:
+            raise ConfigError(f"--set {text!r} is not of the form NAME=VALUE, as in layer=5")
+        numbers = list(range(len(metrics)))
+        if prefix:
+            numbers = [number for number in numbers if metrics[number].name == prefix.lower()]
+        if len(numbers) != 1:
+            takers = [metric for metric in metrics if takes_option(metric.spec, name)] or metrics
+            lines = " or ".join(f"--set {metric.name}.{name}={value}" for metric in takers)
+            raise ConfigError(f"--set {text} does not say for which of the metrics: write {lines}")
+        metric = metrics[numbers[0]]
+        check_options(metric.loads, [name], own=True)
+        if name in dict(metric.options):
+            raise ConfigError(f"--set gives {name} of {metric.name} twice; leave out all but one")
+        metrics[numbers[0]] = replace(metric, options=(*metric.options, (name, read_value(value))))
+    for metric in metrics:
+        if metric.options:
+            dry_scorer(metric.loads, dict(metric.options))  # refuses a wrong value before weights are loaded
+    return metrics
+
+
+def read_value(text: str) -> Any:
+    """A number, true, false, null or a list in brackets as YAML reads them; anything else is a text as it stands.
+
+    1e-3 is a number, and 1:5 is none, which YAML 1.1 sees the other way round.
+
+    Example:
+        >>> [read_value(text) for text in ("5", "1e-3", "true", "[a, b]", "1:5", " Rate it: {caption}")]
+        [5, 0.001, True, ('a', 'b'), '1:5', ' Rate it: {caption}']
+    """
+    import yaml  # type: ignore[import-untyped]  # its stubs are a package of their own
+
+    # YAML 1.1 takes 1e-3 for a text, because its floats need a dot.
+    try:
+        value = float(text) if re.fullmatch(r"[-+]?\d+e[-+]?\d+", text) else yaml.safe_load(text)
+    except yaml.YAMLError:  # such as a pattern
+        return text
+    if not text or (isinstance(value, str) and text[0] not in "'\""):  # with the blanks at its ends
+        return text
+    if isinstance(value, list) and text.endswith("]"):
+        return tuple(value)
+    is_scalar = value is None or isinstance(value, (bool, int, float, str))
+    return value if is_scalar and ":" not in text else text

@@ -258,8 +258,10 @@ def windows(groups: Sequence[Group], size: int, most_groups: int | None = None) 
         remaining = list(group.rows.items())
         while remaining:
             part, remaining = remaining[:room], remaining[room:]
-            # A copy, since the windows of a long group differ in their rows.
-            window.append(replace(group, rows=dict(part)))
+            # A copy, since the windows of a long group differ in their rows, and its features go with its window.
+            window.append(
+                Group(group.image_key, group.image, group.references, dict(part), group.error, group.context)
+            )
             room -= len(part)
             if room == 0 or len(window) == most_groups:
                 yield window
@@ -365,6 +367,8 @@ class _Results:
         if result.truncated is not None:
             self.truncated[rows] = np.asarray(result.truncated)[candidates]
         incomplete = set(np.argwhere(~is_finite)[:, 0].tolist())
+        if not (incomplete or result.errors or result.remarks or result.texts):
+            return
         for row, candidate in zip(rows, candidates, strict=True):
             if candidate in result.errors:
                 self.scores[row] = np.nan

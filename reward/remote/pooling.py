@@ -6,10 +6,10 @@ import math
 import os
 import re
 from abc import abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -26,27 +26,37 @@ from reward.metrics.scorer import CandidateScores, CaptionScorer, Group
 from reward.metrics.vlmreward import SPEC as VLMREWARD
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from typing_extensions import Self
 
-_URLS_KEPT = 16  # encoded images of a call
+_IMAGES_KEPT = 16  # encoded ones of a call, for other captions of the same image
+
+ImagePart = Callable[[int], dict[str, Any]]  # from the index of a group to its image, as a part of a message
+
+
+class _Request(NamedTuple):
+    """A request: an image, by the index of its group, or a text; and the captions that it is asked about."""
+
+    subject: int | str
+    captions: Sequence[str] = ()
+    rows: Sequence[int] = ()  # of the captions, in the scores
 
 
 class PooledScorer(CaptionScorer):
-    """Base of the metrics whose model is behind a server: derive, set `spec`, and write `score_groups`.
+    """Base of the metrics whose model is behind a server.
 
-    Failures are those of every server that is asked, see `ServerJudge`. Texts that are too long for the model are
-    refused by vLLM, and have no score; with `extra_body={"truncate_prompt_tokens": -1}` it cuts them without a word.
+    Derive, set `spec` and `endpoint`, and write `score_groups`, `_fields` and `_read`. Failures are those of every
+    server that is asked, see `ServerJudge`. Texts that are too long for the model are refused by vLLM, and have no
+    score; with `extra_body={"truncate_prompt_tokens": -1}` it cuts them without a word.
 
     Args:
         server: address, model and patience.
-        prompt: what the model is told beside image and caption.
+        prompt: what the model is told beside image and caption; None is what the server's chat template says.
         max_characters: longer texts are cut and flagged.
     """
 
     decodes_images = False  # they are when they are sent
     window_size = 256
+    endpoint: ClassVar[str]
 
     def __init__(self, server: ServerJudge, *, prompt: str | None = None, max_characters: int = 4000) -> None:
         check_longest(max_characters)
@@ -95,41 +105,57 @@ class PooledScorer(CaptionScorer):
     def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
         """Scores (K, 1). How many captions run together is for the server."""
 
+    @abstractmethod
+    def _fields(self, request: _Request, image_part: ImagePart) -> dict[str, Any]:
+        """The fields of a request, without the model."""
+
+    @abstractmethod
+    def _read(self, reply: Any, request: _Request) -> Any:
+        """What a reply says; one of another form may raise whatever reading it raises."""
+
+    def _post(self, groups: Sequence[Group], requests: Sequence[_Request]) -> tuple[list[Any], dict[int, Any]]:
+        """What the replies say, in order; and {index of a request without a reply: why}."""
+
+        @lru_cache(maxsize=_IMAGES_KEPT)
+        def image_part(index: int) -> dict[str, Any]:
+            return {"type": "image_url", "image_url": {"url": data_url(groups[index].image)}}  # type: ignore[arg-type]
+
+        def read(reply: Any, request: _Request) -> Any:
+            try:
+                return self._read(reply, request)
+            except (LookupError, TypeError, ValueError) as error:
+                raise GarbledReply(f"the reply of {self.endpoint} has another form ({error!r:.80})") from None
+
+        url = self.endpoint
+        if url == "/classify":  # not below /v1, as it is none of OpenAI's endpoints
+            url = re.sub(r"/v1/?$", "", str(self.server.base_url)) + url
+        return self.server.post(url, requests, lambda request: self._fields(request, image_part), read)
+
     def _text(self, text: str) -> str:
         # The server's tokenizer would take written chat markers for the end of the text.
         return quoted(text.strip()[: self.max_characters], quote=False)
 
-    def _is_long(self, *texts: str) -> bool:
-        return any(len(text.strip()) > self.max_characters for text in texts)
-
-
-@dataclass(frozen=True)
-class _Ranking:
-    """A request for the scores of captions.
-
-    Args:
-        query: the index of a group whose image it is, or a reference.
-        captions: texts.
-        rows: of the captions, in the scores.
-    """
-
-    query: int | str
-    captions: Sequence[str]
-    rows: list[int]
+    def _cut(self, groups: Sequence[Group]) -> list[bool]:
+        """Of each candidate, whether it or one of its references is cut."""
+        cut = []
+        for group in groups:
+            for candidate in group.rows:
+                lengths = [len(text.strip()) for text in (candidate, *group.references)]
+                cut.append(max(lengths) > self.max_characters)
+        return cut
 
 
 class PooledCrossEncoder(PooledScorer):
     """A reranker behind `/rerank`: the query is the image, and its captions are the documents of one request.
 
     Args:
-        server: address, model and patience.
-        prompt: the instruction; None is the one of the server's chat template.
-        max_characters: longer captions and references are cut and flagged.
+        server, prompt, max_characters: see `PooledScorer`.
         query: `"image"`, or `"references"` for a model that takes no images; the best reference counts.
         activation: `"sigmoid"`, or `"none"` for the bare number, as vLLM knows it; None is what the server does.
     """
 
     spec = CROSSENCODER
+    endpoint = "/rerank"
 
     def __init__(
         self,
@@ -152,49 +178,52 @@ class PooledCrossEncoder(PooledScorer):
         )
 
     def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
-        rankings: list[_Ranking] = []
-        cut: list[bool] = []
+        requests: list[_Request] = []
+        count = 0
         for index, group in enumerate(groups):
             captions = [self._text(candidate) for candidate in group.rows]
-            rows = list(range(len(cut), len(cut) + len(captions)))
-            queries: list[Any] = [index]
+            rows = range(count, count + len(captions))
+            subjects: list[Any] = [index]
             if not self.spec.needs_image:
-                queries = [self._text(reference) for reference in group.references]
-            rankings += [_Ranking(query, captions, rows) for query in queries]
-            cut += [self._is_long(candidate, *group.references) for candidate in group.rows]
+                subjects = [self._text(reference) for reference in group.references]
+            requests += [_Request(subject, captions, rows) for subject in subjects]
+            count += len(captions)
 
-        url_of = _image_urls(groups)
-        scores = np.full(len(cut), -math.inf)
+        scores = np.full(count, -math.inf)
         errors: dict[int, str] = {}
-        while rankings:
-            replies, failures = self.server.post(
-                "/rerank", rankings, lambda ranking: self._fields(ranking, url_of), _read_scores
-            )
-            refused: list[_Ranking] = []
-            for index, (ranking, reply) in enumerate(zip(rankings, replies, strict=True)):
-                problem = failures.get(index)
+        while requests:
+            replies, failures = self._post(groups, requests)
+            refused: list[_Request] = []
+            for index, (request, reply) in enumerate(zip(requests, replies, strict=True)):
                 if reply is not None:
                     # Of several references the best counts.
-                    scores[ranking.rows] = np.maximum(scores[ranking.rows], reply)
-                elif isinstance(problem, Refused) and len(ranking.rows) > 1:
+                    scores[request.rows] = np.maximum(scores[request.rows], reply)
+                elif isinstance(failures[index], Refused) and len(request.rows) > 1:
                     # One of the captions may be at fault: each is sent alone, so that the others have their scores.
-                    for text, row in zip(ranking.captions, ranking.rows, strict=True):
-                        refused.append(_Ranking(ranking.query, [text], [row]))
+                    for text, row in zip(request.captions, request.rows, strict=True):
+                        refused.append(_Request(request.subject, [text], [row]))
                 else:
-                    errors.update(dict.fromkeys(ranking.rows, str(problem)))
-            rankings = refused
-        return CandidateScores(scores[:, None], cut, errors)
+                    errors.update(dict.fromkeys(request.rows, str(failures[index])))
+            requests = refused
+        return CandidateScores(scores[:, None], self._cut(groups), errors)
 
-    def _fields(self, ranking: _Ranking, url_of: Callable[[int], str]) -> dict[str, Any]:
-        query: Any = ranking.query
+    def _fields(self, request: _Request, image_part: ImagePart) -> dict[str, Any]:
+        query: Any = request.subject
         if isinstance(query, int):
-            query = {"content": [{"type": "image_url", "image_url": {"url": url_of(query)}}]}
-        fields = {"query": query, "documents": list(ranking.captions)}
+            query = {"content": [image_part(query)]}
+        fields = {"query": query, "documents": list(request.captions)}
         if self.prompt is not None:
             fields["instruction"] = self.prompt
         if self.activation is not None:
             fields["use_activation"] = self.activation == "sigmoid"
         return fields
+
+    def _read(self, reply: Any, request: _Request) -> list[float]:
+        """The scores of the captions in their order; a reply lists the best first."""
+        scores = {result["index"]: float(result["relevance_score"]) for result in reply["results"]}
+        if sorted(scores) != list(range(len(request.captions))):
+            raise UnusableReply(f"the server ranks {len(scores)} of {len(request.captions)} captions")
+        return [scores[index] for index in range(len(scores))]
 
 
 class PooledVlmReward(PooledScorer):
@@ -204,13 +233,13 @@ class PooledVlmReward(PooledScorer):
     `extra_body={"continue_final_message": true}`.
 
     Args:
-        server: address, model and patience.
+        server, max_characters: see `PooledScorer`.
         prompt: what the user says beside the image.
-        max_characters: longer captions are cut and flagged.
         with_image: False for a language model, which reads the same chat without the image.
     """
 
     spec = VLMREWARD
+    endpoint = "/classify"
 
     def __init__(
         self,
@@ -226,116 +255,69 @@ class PooledVlmReward(PooledScorer):
         self.spec = replace(VLMREWARD, needs_image=with_image)
 
     def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
-        chats: list[tuple[int, str]] = []  # the index of the group, and a caption
-        cut: list[bool] = []
+        chats = []
         for index, group in enumerate(groups):
-            chats += [(index, self._text(candidate)) for candidate in group.rows]
-            cut += [self._is_long(candidate) for candidate in group.rows]
-
-        url_of = _image_urls(groups)
-
-        def fields(chat: tuple[int, str]) -> dict[str, Any]:
-            index, caption = chat
-            content: Any = self.prompt
-            if self.spec.needs_image:
-                image = {"type": "image_url", "image_url": {"url": url_of(index)}}
-                content = [image, {"type": "text", "text": self.prompt}]
-            messages = [{"role": "user", "content": content}, {"role": "assistant", "content": caption}]
-            return {"messages": messages, "use_activation": False}
-
-        # Not below /v1, as it is none of OpenAI's endpoints.
-        url = re.sub(r"/v1/?$", "", str(self.server.base_url)) + "/classify"
-        replies, failures = self.server.post(url, chats, fields, _read_number)
+            chats += [_Request(index, [self._text(candidate)]) for candidate in group.rows]
+        replies, failures = self._post(groups, chats)
         scores = [[math.nan if number is None else number] for number in replies]
-        return CandidateScores(scores, cut, {index: str(problem) for index, problem in failures.items()})
+        return CandidateScores(scores, self._cut(groups), {row: str(problem) for row, problem in failures.items()})
+
+    def _fields(self, request: _Request, image_part: ImagePart) -> dict[str, Any]:
+        content: Any = self.prompt
+        if self.spec.needs_image:
+            content = [image_part(request.subject), {"type": "text", "text": self.prompt}]  # type: ignore[arg-type]
+        [caption] = request.captions
+        messages = [{"role": "user", "content": content}, {"role": "assistant", "content": caption}]
+        return {"messages": messages, "use_activation": False}
+
+    def _read(self, reply: Any, request: _Request) -> float:
+        [result] = reply["data"]
+        numbers = [float(number) for number in result["probs"]]
+        if len(numbers) != 1:
+            raise UnusableReply(f"the model gives {len(numbers)} numbers a caption; a reward is one number")
+        return numbers[0]
 
 
 class PooledEmbedScore(PooledScorer):
-    """An embedding model behind `/embeddings`: the cosine of image and caption, each of which is a chat of its own.
-
-    Args:
-        server: address, model and patience.
-        prompt: what the system says before image and caption; None is what the server's chat template says.
-        max_characters: longer captions are cut and flagged.
-    """
+    """An embedding model behind `/embeddings`: the cosine of image and caption, each of which is a chat of its own."""
 
     spec = EMBEDSCORE
+    endpoint = "/embeddings"
 
     def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
-        # Images go by the index of their group. A caption of several images is sent once.
         texts = [[self._text(candidate) for candidate in group.rows] for group in groups]
-        inputs: list[int | str] = [*range(len(groups)), *dict.fromkeys(text for row in texts for text in row)]
-        url_of = _image_urls(groups)
-
-        def fields(image_or_text: int | str) -> dict[str, Any]:
-            content: dict[str, Any] = {"type": "text", "text": image_or_text}
-            if isinstance(image_or_text, int):
-                content = {"type": "image_url", "image_url": {"url": url_of(image_or_text)}}
-            messages = [{"role": "user", "content": [content]}]
-            if self.prompt is not None:
-                messages.insert(0, {"role": "system", "content": [{"type": "text", "text": self.prompt}]})
-            return {"messages": messages, "encoding_format": "float"}
-
-        replies, failures = self.server.post("/embeddings", inputs, fields, _read_embedding)
-        embeddings: dict[int | str, Any] = dict(zip(inputs, replies, strict=True))
-        problems = {inputs[index]: str(problem) for index, problem in failures.items()}
+        # A caption of several images is sent once.
+        subjects: list[int | str] = [*range(len(groups)), *dict.fromkeys(text for row in texts for text in row)]
+        replies, failures = self._post(groups, [_Request(subject) for subject in subjects])
+        embeddings: dict[int | str, Any] = dict(zip(subjects, replies, strict=True))
+        problems = {subjects[index]: str(problem) for index, problem in failures.items()}
         scores: list[list[float]] = []
-        cut: list[bool] = []
         errors: dict[int, str] = {}
-        for index, group in enumerate(groups):
-            for candidate, text in zip(group.rows, texts[index], strict=True):
-                problem = problems.get(index) or problems.get(text)
+        for index, captions in enumerate(texts):
+            for caption in captions:
+                problem = problems.get(index) or problems.get(caption)
                 cosine = math.nan
                 if problem is None:
-                    cosine = float(np.clip(embeddings[index] @ embeddings[text], -1, 1))
+                    cosine = float(np.clip(embeddings[index] @ embeddings[caption], -1, 1))
                 else:
                     errors[len(scores)] = problem
                 scores.append([cosine])
-                cut.append(self._is_long(candidate))
-        return CandidateScores(scores, cut, errors)
+        return CandidateScores(scores, self._cut(groups), errors)
 
+    def _fields(self, request: _Request, image_part: ImagePart) -> dict[str, Any]:
+        content: dict[str, Any] = {"type": "text", "text": request.subject}
+        if isinstance(request.subject, int):
+            content = image_part(request.subject)
+        messages = [{"role": "user", "content": [content]}]
+        if self.prompt is not None:
+            messages.insert(0, {"role": "system", "content": [{"type": "text", "text": self.prompt}]})
+        return {"messages": messages, "encoding_format": "float"}
 
-def _image_urls(groups: Sequence[Group]) -> Callable[[int], str]:
-    """Gives the image of a group as text, given its index; those of the last groups are kept for other captions."""
-
-    @lru_cache(maxsize=_URLS_KEPT)
-    def url_of(index: int) -> str:
-        return data_url(groups[index].image)  # type: ignore[arg-type]
-
-    return url_of
-
-
-def _read_scores(reply: Any, ranking: _Ranking) -> list[float]:
-    """The scores of the captions of a request, in their order; a reply lists the best first."""
-    try:
-        scores = {result["index"]: float(result["relevance_score"]) for result in reply["results"]}
-    except (LookupError, TypeError, ValueError) as error:
-        raise GarbledReply(f"the server's reply is no ranking ({error!r:.80})") from None
-    if sorted(scores) != list(range(len(ranking.captions))):
-        raise UnusableReply(f"the server ranks {len(scores)} of {len(ranking.captions)} captions")
-    return [scores[index] for index in range(len(scores))]
-
-
-def _read_number(reply: Any, chat: tuple[int, str]) -> float:
-    """The number that a reward model gives to a chat."""
-    try:
-        [result] = reply["data"]
-        numbers = [float(number) for number in result["probs"]]
-    except (LookupError, TypeError, ValueError) as error:
-        raise GarbledReply(f"the server's reply is no classification ({error!r:.80})") from None
-    if len(numbers) != 1:
-        raise UnusableReply(f"the model gives {len(numbers)} numbers a caption; a reward is one number")
-    return numbers[0]
-
-
-def _read_embedding(reply: Any, image_or_text: int | str) -> np.ndarray:
-    """The embedding of an image or a text, of length 1."""
-    try:
+    def _read(self, reply: Any, request: _Request) -> np.ndarray:
+        """The embedding of an image or a text, of length 1."""
         [result] = reply["data"]
         embedding = np.array(result["embedding"], dtype=float)
         length = float(np.linalg.norm(embedding))
-    except (LookupError, TypeError, ValueError) as error:
-        raise GarbledReply(f"the server's reply is no embedding ({error!r:.80})") from None
-    if embedding.ndim != 1 or not 0 < length < math.inf:
-        raise UnusableReply("the model gives an embedding that has no direction")
-    return embedding / length
+        if embedding.ndim != 1 or not 0 < length < math.inf:
+            raise UnusableReply("the model gives an embedding that has no direction")
+        return embedding / length

@@ -121,12 +121,16 @@ def check_report(output: Path, inputs: Iterable[str | os.PathLike[str] | None] =
         inputs: what is read; a report would take its place, so `output` must be none of these.
 
     Raises:
-        OutputError: it cannot be written, or is an input.
+        OutputError: it cannot be written, is an input, or is a file that no report was written to.
     """
     refuse_address(output)
     for path in inputs:
         if path is not None and is_file(output) and output.exists() and output.resolve() == Path(path).resolve():
             raise OutputError(f"output {output} is what is read; name another file")
+    # A report may take the place of an older one, which names its command. A .csv does not say whose it is.
+    says_whose = is_file(output) and output.exists() and output.suffix.lower() != ".csv"
+    if says_whose and "capreward" not in output.read_text(encoding="utf-8", errors="replace"):
+        raise OutputError(f"output {output} is there already, and is no report of capreward; name another file")
     # Another ending is a form that nobody writes; `runs/vela-1.0` is a folder.
     if output.suffix[1:].isalpha() and not is_file(output) and not output.is_dir():
         raise OutputError(f"output {output} must end in {', '.join(_ENDINGS)}, or be a folder")

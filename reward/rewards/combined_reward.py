@@ -115,8 +115,8 @@ class CombinedReward:
 
     def __call__(
         self,
-        prompts: Sequence[Any],
-        completions: Sequence[Any],
+        prompts: Sequence[Any] | None = None,
+        completions: Sequence[Any] = (),
         completion_ids: Any = None,
         log_extra: Callable[[str, list[Any]], None] | None = None,
         log_metric: Callable[[str, float], None] | None = None,
@@ -221,7 +221,7 @@ class AsyncReward:
     Example:
         >>> from reward import MetricReward
         >>> words = AsyncReward(MetricReward("length", name="words"))
-        >>> words.__name__, asyncio.run(words(prompts=["Describe."], completions=["A red star."]))
+        >>> words.__name__, asyncio.run(words(completions=["A red star."]))
         ('words', [3.0])
     """
 
@@ -233,9 +233,9 @@ class AsyncReward:
         self.reward = reward
         self.__name__ = getattr(reward, "__name__", type(reward).__name__)
 
-    async def __call__(self, prompts: Sequence[Any], completions: Sequence[Any], **arguments: Any) -> Any:
+    async def __call__(self, *arguments: Any, **columns: Any) -> Any:
         """Calls the reward function with the same arguments, in a thread of its own."""
-        return await asyncio.to_thread(self.reward, prompts=prompts, completions=completions, **arguments)
+        return await asyncio.to_thread(self.reward, *arguments, **columns)
 
     def rewards(self, samples: Sequence[CaptionSample]) -> list[float | None]:
         """Rewards of samples, waited for; see `rates_captions`."""

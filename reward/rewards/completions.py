@@ -72,17 +72,20 @@ class RowReader:
         # A trainer calls with the same columns at each step: where to look is found once.
         self._lookups: dict[tuple[str, ...], dict[str, _Lookup]] = {}
 
-    def read(self, prompts: Sequence[Any], completions: Sequence[Any], columns: Mapping[str, Any]) -> list[Row]:
+    def read(self, prompts: Sequence[Any] | None, completions: Sequence[Any], columns: Mapping[str, Any]) -> list[Row]:
         """One row for each completion, in order; the arguments are not changed.
 
         Args:
-            prompts, completions: N each, plain or conversational, see `reward.data.chats.completion_text`.
+            prompts, completions: N each, plain or conversational, see `reward.data.chats.completion_text`; prompts of
+                None hold no images.
             columns: {name: N values} of the data set; other entries, such as a trainer's state, are left alone.
 
         Raises:
             InvalidSampleError: lengths differ, a named column is not there, or prompts, completions or a column that
                 is looked at are no list (see `reward.data.cells.is_list`): faults of the set-up, in every row.
         """
+        if prompts is None:
+            prompts = [None] * len(completions)
         # Trainers give lists, which are taken as they are.
         if type(prompts) is not list:
             prompts = to_list(prompts, "prompts")

@@ -151,7 +151,7 @@ def make_reward(
         source: its checkpoint, or the address of the service, with `#vela` behind it where it has several metrics.
         weights: {aspect: weight}, or text such as `"desc=1,rel=2"`.
         missing: what the framework gives a row without a reward, see `RowReward.filled`. With a number, a first call
-            in which no row can be scored is warned of and does not raise: it may be of one caption, with a bad image.
+            in which no row can be scored does not raise: it may be of one caption, with a bad image.
         options: further arguments of `MetricReward`, such as device, dtype and batch_size, or of `RemoteReward`.
 
     Example:

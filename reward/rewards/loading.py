@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import weakref
 from collections.abc import Callable, Iterator
@@ -17,8 +16,6 @@ from reward.registry import MetricSource, as_scorer, as_source, check_loading, l
 
 if TYPE_CHECKING:
     import torch
-
-logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -87,11 +84,6 @@ def load_beside_a_trainer(load: Callable[..., T], device: Any = None) -> T:
         if not 0 <= index < torch.cuda.device_count():  # the launcher shows each process only its own GPU
             index = torch.cuda.current_device()
         device = f"cuda:{index}"
-    if device is None and os.environ.get("CUDA_VISIBLE_DEVICES") == "":
-        logger.warning(
-            "The GPUs are hidden from this process (CUDA_VISIBLE_DEVICES is empty), as in the worker of asynchronous "
-            'GRPO, so the reward\'s network runs on the CPU. Use RemoteReward, or say device="cpu" if that is meant.'
-        )
     if device is None:
         device = "cpu"
     # Building a network draws random numbers before the weights are read: the trainer's must not depend on that.

@@ -123,9 +123,7 @@ def report_reasons(
     return errors
 
 
-def check_first_call(
-    name: str, spec: MetricSpec, rows: Sequence[Row], errors: Mapping[int, str], *, goes_on: bool
-) -> None:
+def check_first_call(name: str, spec: MetricSpec, rows: Sequence[Row], errors: Mapping[int, str]) -> None:
     """Refuses data in which no row can be scored: a training would finish and have learned nothing.
 
     Captions without a word are no fault of the data, and neither are captions that the metric cannot score although
@@ -134,7 +132,6 @@ def check_first_call(
     Args:
         rows: of a call, at least one.
         errors: {row: why it has no score}.
-        goes_on: whether such data are warned of only.
 
     Raises:
         InvalidSampleError: every row has a fault; the message names that of the first.
@@ -154,10 +151,7 @@ def check_first_call(
                 faults.append(str(error))
         else:
             return
-    message = (
+    raise InvalidSampleError(
         f"{name}: none of the {len(rows)} rows of the first call can be scored, and the reason is in the data. "
         f"The first: {faults[0]}. If only some rows of the data set are like this, leave them out"
     )
-    if not goes_on:
-        raise InvalidSampleError(message)
-    logger.warning("%s", message)

@@ -24,12 +24,7 @@ from reward.metrics.base import Scorer
 from reward.registry import load_scorer
 from reward.rewards.completions import Reason, Row, RowReader
 from reward.rewards.loading import away_between_calls, load_beside_a_trainer, read_metric, wait_for_judges
-from reward.rewards.logs import (
-    check_first_call,
-    default_name,
-    log_scores,
-    report_reasons,
-)
+from reward.rewards.logs import check_first_call, default_name, log_scores, report_reasons
 from reward.rewards.trainers import check_one_name, warn_of_sums
 
 if TYPE_CHECKING:
@@ -160,8 +155,8 @@ class MetricReward:
 
     def __call__(
         self,
-        prompts: Sequence[Any],
-        completions: Sequence[Any],
+        prompts: Sequence[Any] | None = None,
+        completions: Sequence[Any] = (),
         completion_ids: Any = None,
         log_extra: Callable[[str, list[Any]], None] | None = None,
         log_metric: Callable[[str, float], None] | None = None,
@@ -170,7 +165,7 @@ class MetricReward:
         """Rewards of the completions, one each, in order.
 
         Args:
-            prompts: N prompts, plain strings or lists of messages. Never changed.
+            prompts: N prompts, plain strings or lists of messages, or None. Never changed.
             completions: N completions, strings or lists of messages.
             completion_ids: token ids, not used.
             log_extra, log_metric: a trainer's loggers. Each aspect becomes a column `<name>/<aspect>` of the table of
@@ -188,7 +183,8 @@ class MetricReward:
             if call is None or not call.take(lists, self._aspect):
                 call = self._rate(scorer, reader.read(prompts, completions, columns), lists)
         if call.rows and self._shared.is_first_call:
-            check_first_call(self.__name__, self.spec, call.rows, call.table.errors, goes_on=self.goes_on)
+            if not self.goes_on:
+                check_first_call(self.__name__, self.spec, call.rows, call.table.errors)
             self._shared.is_first_call = False
         if log_extra is not None or log_metric is not None:
             aspects = () if self._aspect else self.spec.aspects

@@ -181,6 +181,8 @@ class RemoteReward(MetricReward):
     ) -> None:
         from reward.remote.scorer import RemoteScorer  # on use: it loads a client of HTTP
 
+        if "token" in options:
+            raise ConfigError("RemoteReward takes no token=: set CAPREWARD_TOKEN, or give api_key=")
         settings, options = split_options(RemoteScorer, options)
         self.scorer = RemoteScorer(url, metric, **settings)
         super().__init__(self.scorer, weights=weights, **options)

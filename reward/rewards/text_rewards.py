@@ -21,19 +21,14 @@ from reward.rewards.metric_reward import MetricReward
 class LengthReward(MetricReward):
     """1 for captions whose length lies in a band, falling in a straight line to 0 over a margin on either side.
 
-    Lengths are words, as the metric `length` counts them, or tokens of a tokenizer. With `relative=True` they are
-    divided by the mean length of the row's references: `LengthReward(0.5, 2, relative=True)` is the rule of BalCapRL
-    (2026). A caption without a word gets 0.
-
-    TRL's soft overlong punishment of at most 100 tokens with a margin of 20 is
-    `LengthReward(high=80, margin=20, tokenizer=...)` minus 1, which makes no difference within a group.
+    Lengths are words, as the metric `length` counts them. With `relative=True` they are divided by the mean length of
+    the row's references: `LengthReward(0.5, 2, relative=True)` is the rule of BalCapRL (2026). A caption without a
+    word gets 0.
 
     Args:
         low, high: the band, ends included; None leaves that side open.
         margin: width of the slopes; 0 makes cliffs, on which a policy cannot find its way back.
         relative: whether lengths are relative to the references. A row without references then gets None.
-        tokenizer: has `encode(text)`, whose start and end tokens do not count; None counts words, see
-            `reward.data.words.count_words`.
         name: in the logs, `length_band` by default.
         options: further arguments of `MetricReward`: references_column, strip_thinking, on_error.
 
@@ -50,7 +45,6 @@ class LengthReward(MetricReward):
         *,
         margin: float = 0.0,
         relative: bool = False,
-        tokenizer: Any = None,
         name: str = "length_band",
         **options: Any,
     ) -> None:
@@ -63,31 +57,20 @@ class LengthReward(MetricReward):
                 f"a LengthReward needs 0 <= low <= high, high > 0 and margin >= 0, got low={low}, high={high}, "
                 f"margin={margin}"
             )
-        if isinstance(tokenizer, str) or (tokenizer is not None and not callable(getattr(tokenizer, "encode", None))):
-            raise ConfigError(f"tokenizer must have encode(text), got {tokenizer!r:.80}")
-        rate = partial(_in_band, low=shortest, high=longest, margin=margin, relative=relative, tokenizer=tokenizer)
+        rate = partial(_in_band, low=shortest, high=longest, margin=margin, relative=relative)
         super().__init__(_TextScorer("length_band", rate, needs_references=relative), name=name, **options)
 
 
-def _in_band(
-    text: str, references: Sequence[str], *, low: float, high: float, margin: float, relative: bool, tokenizer: Any
-) -> float:
-    length = _length(text, tokenizer)
+def _in_band(text: str, references: Sequence[str], *, low: float, high: float, margin: float, relative: bool) -> float:
+    length = float(count_words(text))
     if relative:
-        length /= float(np.mean([_length(reference, tokenizer) for reference in references]))
+        length /= float(np.mean([count_words(reference) for reference in references]))
     distance = max(low - length, length - high)  # to the band
     if distance <= 0:
         return 1.0
     if margin == 0:
         return 0.0
     return max(0.0, 1 - distance / margin)
-
-
-def _length(text: str, tokenizer: Any) -> float:
-    if tokenizer is None:
-        return float(count_words(text))
-    # start and end tokens, which stand around an empty text as well, are no part of the caption
-    return float(len(tokenizer.encode(text)) - len(tokenizer.encode("")))
 
 
 class RepetitionReward(MetricReward):

@@ -41,8 +41,7 @@ class RowTask:
     group: str | None = None  # names the group in which it competes
     thinking_cut: int = 0  # from how many of its captions reasoning is cut
 
-    @cached_property
-    def samples(self) -> list[CaptionSample | Problem]:
+    def make_samples(self) -> list[CaptionSample | Problem]:
         """What is to be scored, or what is wrong with it: one each candidate, or one alone; the image is decoded."""
         samples: list[CaptionSample | Problem] = []
         for candidate in self.candidates or [None]:
@@ -93,6 +92,11 @@ class ColumnPlan:
         names.pop(None, None)
         return list(names)  # type: ignore[arg-type]
 
+    @cached_property
+    def further_roles(self) -> list[str]:
+        """What the metrics need of a row beside caption, image and references."""
+        return _further_roles(self.specs)
+
     def task(self, row: Mapping[str, Any] | BadRow, number: int = 0, root: str | os.PathLike[str] = "") -> RowTask:
         """Reads row `number`; whatever is wrong with it becomes its `problem`, never an exception.
 
@@ -103,13 +107,16 @@ class ColumnPlan:
             task.name, task.problem = row.message, ("row", row.message)
             return task
         root = os.fspath(root)
-        self._read_context(task, row)
+        if self.context or self.further_roles:
+            self._read_context(task, row)
         written_image = self._read_image(task, row, root)
         texts = [row.get(self.caption)]
         if self.references is not None:
             texts.append(row.get(self.references))
         for _, column in self.context:
             texts.append(row.get(column))
+        if self.group not in (None, self.image):
+            texts.append(row.get(self.group))
         # By the name a part knows its rows again: whatever is read of a row is in it, and nothing else is.
         task.name = repr([texts, written_image, task.stamp])
         try:
@@ -131,9 +138,8 @@ class ColumnPlan:
             if isinstance(cell, str) and is_blank(cell):
                 cell = None
             task.context[role] = cell
-        roles = _further_roles(self.specs)
-        if roles:
-            task.context["columns"] = {role: task.context.pop(role, None) for role in roles}
+        if self.further_roles:
+            task.context["columns"] = {role: task.context.pop(role, None) for role in self.further_roles}
 
     def _read_image(self, task: RowTask, row: Mapping[str, Any], root: str) -> Any:
         """Sets the image with what names it; gives what names it wherever the data lie."""
@@ -181,7 +187,7 @@ class ColumnPlan:
             raise InvalidSampleError(
                 f"column {self.caption!r} holds a list of captions: `capreward rerank` scores those of a list"
             )
-        elif isinstance(cell, Mapping):
+        elif isinstance(cell, dict):
             raise InvalidSampleError(
                 f"column {self.caption!r} holds an object with the fields {reprlib.repr([*cell])}: write the one with "
                 "the caption as a column of its own"

@@ -142,7 +142,9 @@ class FileRun:
             summary, images = finished
             if images is not None:
                 [tasks] = self.job.tasks([range(self.job.reader.num_rows)])
-                if images != _digest(task.stamp for task in tasks):
+                digest = _ImagesDigest()
+                digest.add(task.stamp for task in tasks)
+                if images != digest.hexdigest():
                     raise OutputError(
                         f"{self.output} exists already, and images of {self.job.reader.name} were replaced since. "
                         "Choose another output, or replace it with --overwrite (overwrite=True)."
@@ -238,7 +240,7 @@ class FileRun:
 
     def _write(self, folder: PartFolder, parts: Sequence[str]) -> tuple[ScoringSummary, str | None]:
         """Writes the output of all parts; gives the digest of the images of their rows, too."""
-        job, summary, stamps, groups = self.job, SummaryBuilder(), list[str](), 0
+        job, summary, images, groups = self.job, SummaryBuilder(), _ImagesDigest(), 0
         # Ranks, the lowest reward and the best rows are known only once all parts are there.
         rewards = self._rewards(folder, parts, summary)
         if job.plan.group is not None:
@@ -250,11 +252,11 @@ class FileRun:
 
         # The parts of a large run do not fit into memory: they are read one by one while the output is written.
         def values() -> Iterator[tuple[Any, ...]]:
-            for part in folder.parts(parts):
+            for name, part in zip(sorted(parts), folder.parts(parts), strict=True):
                 summary.add_record(part.record)
-                first = len(stamps)
-                stamps.extend(part.stamps)
-                columns = part.columns | {name: column[first : len(stamps)] for name, column in rewards.items()}
+                images.add(part.stamps)
+                rows = rows_of(name)
+                columns = part.columns | {name: column[rows.start : rows.stop] for name, column in rewards.items()}
                 yield from zip(*columns.values(), strict=True)
 
         def write(path: Path) -> None:
@@ -274,7 +276,7 @@ class FileRun:
             image_root=os.path.relpath(job.root, self.output.parent),
             groups=groups,
             selected=None if is_selected is None else int(is_selected.sum()),
-        ), _digest(stamps)
+        ), images.hexdigest()
 
     def _rewards(self, folder: PartFolder, parts: Sequence[str], summary: SummaryBuilder) -> dict[str, list[Any]]:
         """The rewards of all rows, one caption each, where they are needed together: for ranks, or for the lowest."""
@@ -283,6 +285,9 @@ class FileRun:
         if plan.many or (is_bounded and plan.group is None and not self.selects):
             return {}  # there is no need to read all parts twice
         columns: dict[str, list[Any]] = {prefix + name: [] for name in self.metrics.rewards}
+        is_lowest_open = any(-np.inf in part.columns[name] for part in folder.parts(parts) for name in columns)
+        if plan.group is None and not self.selects and not is_lowest_open:
+            return {}  # nor to hold the rewards of all rows
         for part in folder.parts(parts):
             for name, values in columns.items():
                 values += part.columns[name]
@@ -332,7 +337,19 @@ def _count_rows(parts: Iterable[str]) -> int:
     return sum(len(rows_of(name)) for name in parts)
 
 
-def _digest(stamps: Iterable[str]) -> str | None:
-    """Of the stamps of all rows; None if no image is a file."""
-    lines = list(stamps)
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16] if any(lines) else None
+class _ImagesDigest:
+    """Tells whether the images of all rows are the same files: a digest of their stamps, which may be many."""
+
+    def __init__(self) -> None:
+        self._digest = hashlib.sha256()
+        self._has_images = False
+
+    def add(self, stamps: Iterable[str]) -> None:
+        """Adds the stamps of the next rows, empty where no image is a file."""
+        for stamp in stamps:
+            self._digest.update(f"{stamp}\n".encode())
+            self._has_images |= stamp != ""
+
+    def hexdigest(self) -> str | None:
+        """None if no image is a file."""
+        return self._digest.hexdigest()[:16] if self._has_images else None

@@ -41,7 +41,7 @@ def open_json(path: Path) -> Source:
         document = loaded(content) if content else []
     except (ValueError, RecursionError) as error:
         first, _, following = content.partition(b"\n")
-        if following and isinstance(json_row(first, ""), dict):
+        if following and isinstance(json_row(first.strip(), ""), dict):
             raise DataError(f"{path} holds an object a line, and no JSON document: name it .jsonl") from error
         raise DataError(f"{path} is not valid JSON: {error}") from error
     if isinstance(document, dict):
@@ -68,18 +68,13 @@ def open_text(path: Path) -> Source:
         if len(fields) > 1 and any(is_image_name(field.partition("#")[0]) for field in fields):
             raise DataError(
                 f"{path} holds names of pictures beside captions and no header: put a line such as image,caption in "
-                "front, with the separator of the file, or name it .token if it is as Flickr8k.token is"
+                "front, with the separator of the file"
             )
     return HeldRows(path, [{"caption": line} for line in lines])
 
 
 def _fields(line: str) -> list[str]:
     return [field.strip(" \"'") for field in re.split(r"[,;|\t]", line)]
-
-
-def open_token(path: Path) -> Source:
-    """Flickr8k's captions: the name of the image with the caption's number, a tab, and the caption."""
-    return TextTable(path, ["image", "caption"])
 
 
 def open_pictures(folder: Path) -> Source | None:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from reward.data.drawn_images import BoxedImage
 from reward.data.images import THREADS, KeyedImage, keyed_image, load_image
-from reward.data.samples import CaptionSample
 from reward.errors import ImageError
 from reward.metrics.scorer import CaptionScorer, is_on_gpu
 from reward.scoring.columns import ColumnPlan, RowTask
@@ -147,7 +146,7 @@ class PictureReader:
         for scorer in metrics.parts:
             is_reader, is_network = reads_images(scorer), isinstance(scorer, CaptionScorer)
             readers += is_reader
-            if is_network:
+            if is_network and type(scorer).read_ahead is not CaptionScorer.read_ahead:
                 self.scorers.append(scorer)
             if is_network and is_reader and scorer.decodes_images:
                 self.networks.append(scorer)
@@ -188,12 +187,14 @@ class PictureReader:
 
     def read_ahead(self, tasks: Sequence[RowTask]) -> None:
         """Does for rows with decoded images what can be done before they are scored, in another thread."""
+        if not self.scorers and not self.pins:
+            return
         texts: dict[str, None] = {}
         images: dict[int, KeyedImage] = {}  # rows may share one
         for task in tasks:
-            for sample in task.samples:
-                if isinstance(sample, CaptionSample):
-                    texts |= dict.fromkeys((sample.candidate, *sample.references))
+            for text in (*task.candidates, *task.references):
+                if isinstance(text, str):
+                    texts[text] = None
             if isinstance(task.image, KeyedImage):
                 images[id(task.image)] = task.image
         if len(texts) <= _MOST_TEXTS:
@@ -265,8 +266,7 @@ def _chunks(
                     most = rows
                 chunk.add(task)
                 # While the last images of a full chunk are waited for, the threads have some of the next one.
-                has_work = len(chunk.images) >= IMAGES_AHEAD or not picture_reader.is_needed
-                if full is not None and has_work:
+                if full is not None and (len(chunk.images) >= IMAGES_AHEAD or not picture_reader.is_needed):
                     yield full.decoded()
                     full = None
             for rest in (full, chunk):

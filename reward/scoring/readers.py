@@ -28,8 +28,6 @@ KINDS = {
     ".json": "forms.open_json",
     ".csv": "row_sources.TextTable",
     ".tsv": "row_sources.TextTable",
-    ".token": "forms.open_token",
-    ".token.txt": "forms.open_token",
     ".txt": "forms.open_text",
     ".parquet": "arrow_sources.open_parquet",
     ".arrow": "arrow_sources.open_arrow",

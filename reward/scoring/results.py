@@ -173,7 +173,7 @@ class AddedColumns:
                     weights,
                     scorer.spec.range,
                     is_wordless=captions.wordless,
-                    is_complete=[_is_complete(task, scorer) for task in captions.tasks],
+                    is_complete=_are_complete(captions.tasks, scorer),
                     whole_call=False,
                 )
             )
@@ -268,8 +268,9 @@ class _Captions:
         wordless: list[bool] = []
         for task in tasks:
             first = len(self.samples)
-            self.samples += task.samples
-            self.tasks += [task] * len(task.samples)
+            samples = task.make_samples()
+            self.samples += samples
+            self.tasks += [task] * len(samples)
             self.rows.append(slice(first, len(self.samples)))
             for candidate in task.candidates or [None]:
                 wordless.append(isinstance(candidate, str) and is_wordless(candidate))
@@ -278,19 +279,23 @@ class _Captions:
 
 def _score(captions: _Captions, scorer: Scorer, batch_size: int | None) -> tuple[ScoreTable, list[Problem | None]]:
     """What one metric makes of captions; if it reads no images, it scores those without one, too."""
-    samples, needs_image, spec = captions.samples, reads_images(scorer), scorer.spec
-    problems: list[Problem | None] = []
-    for sample, task in zip(samples, captions.tasks, strict=True):
+    needs_image, spec, count = reads_images(scorer), scorer.spec, len(captions.samples)
+    problems: list[Problem | None] = [None] * count
+    places: list[int] = []  # of the captions that are scored
+    samples: list[CaptionSample] = []
+    for place, (sample, task) in enumerate(zip(captions.samples, captions.tasks, strict=True)):
         if needs_image and task.image_problem is not None:
-            problems.append(("image", task.image_problem))
+            problems[place] = ("image", task.image_problem)
+        elif isinstance(sample, tuple):
+            problems[place] = sample
         else:
-            problems.append(sample if isinstance(sample, tuple) else None)
-    scores = np.full((len(samples), len(spec.aspects)), np.nan)
-    truncated = np.zeros(len(samples), dtype=bool)
-    texts: dict[str, list[Any]] = {name: [None] * len(samples) for name in spec.texts}
-    places = [place for place, problem in enumerate(problems) if problem is None]
-    if places:
-        table = score_samples([samples[place] for place in places], scorer, batch_size)  # type: ignore[misc]
+            places.append(place)
+            samples.append(sample)
+    scores = np.full((count, len(spec.aspects)), np.nan)
+    truncated = np.zeros(count, dtype=bool)
+    texts: dict[str, list[Any]] = {name: [None] * count for name in spec.texts}
+    if samples:
+        table = score_samples(samples, scorer, batch_size)
         scores[places], truncated[places] = table.scores, table.truncated
         for row, message in table.errors.items():
             # Who has scores and an error lacks a text alone, such as an explanation.
@@ -302,12 +307,17 @@ def _score(captions: _Captions, scorer: Scorer, batch_size: int | None) -> tuple
     return ScoreTable(scores, spec.aspects, truncated=truncated, texts=texts), problems
 
 
-def _is_complete(task: RowTask, scorer: Scorer) -> bool:
-    """Whether a row has what a metric needs beside the caption."""
-    if task.problem is not None or (reads_images(scorer) and task.image_problem is not None):
-        return False
-    values = {"image": task.image, "references": task.references or None, **task.context.get("columns", {})}
-    return all(values.get(need) is not None for need in scorer.spec.needs)
+def _are_complete(tasks: Sequence[RowTask], scorer: Scorer) -> list[bool]:
+    """Whether each row has what a metric needs beside the caption."""
+    needs_image, needs = reads_images(scorer), scorer.spec.needs
+    flags = []
+    for task in tasks:
+        is_complete = task.problem is None and not (needs_image and task.image_problem is not None)
+        if is_complete and needs:
+            values = {"image": task.image, "references": task.references or None, **task.context.get("columns", {})}
+            is_complete = all(values.get(need) is not None for need in needs)
+        flags.append(is_complete)
+    return flags
 
 
 def _error_of_list(task: RowTask, problems: Sequence[Sequence[Problem]], errors: Sequence[str | None]) -> str | None:
@@ -365,4 +375,7 @@ def ranks(groups: Sequence[str | None], rewards: Sequence[float | None]) -> tupl
 
 
 def _nullable(values: np.ndarray) -> list[float | None]:
-    return [None if np.isnan(value) else value for value in values.tolist()]
+    numbers: list[float | None] = values.tolist()
+    for row in np.flatnonzero(np.isnan(values)).tolist():
+        numbers[row] = None
+    return numbers

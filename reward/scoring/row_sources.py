@@ -30,8 +30,9 @@ from reward.errors import DataError
 from reward.scoring.sources import BadRow, Source, check_names
 
 _SEPARATORS = (",", "\t", ";", "|")  # of CSV; the third is Excel's in many languages, the last of Flickr30k
-_NUMBER_OF_CAPTION = re.compile(r"#\d+$")  # "1000268201.jpg#0" in Flickr8k.token.txt
 _QUOTED_AS_CSV = re.compile(r'"(?:[^"]|"")*""(?:[^"]|"")*"')  # a field of a TSV file that a CSV writer has written
+
+_DECODER = json.JSONDecoder()
 
 # Where a row is, for messages, and its fields.
 _Row: TypeAlias = "tuple[str, list[str]] | BadRow"
@@ -69,7 +70,7 @@ class RowSource(Source):
             self.num_rows += 1
             if isinstance(row, BadRow):
                 first = first or row
-            else:
+            elif not row.keys() <= columns.keys():
                 columns.update(dict.fromkeys(row))
         self.columns = list(columns)
         if first is not None and not columns:
@@ -117,15 +118,20 @@ class HeldRows(RowSource):
 
 def json_rows(file: IO[bytes], start: int = 0) -> Iterator[dict[str, Any] | BadRow]:
     """The objects of JSON lines, from one on."""
-    lines = ((number, line) for number, line in enumerate(without_mark(file), start=1) if line.strip())
-    for number, line in islice(lines, start, None):
-        yield json_row(line, f"line {number}")
+    row = 0
+    for number, line in enumerate(without_mark(file), start=1):
+        line = line.strip()
+        if not line:
+            continue
+        if row >= start:
+            yield json_row(line, f"line {number}")
+        row += 1
 
 
 def json_row(text: bytes, where: str) -> dict[str, Any] | BadRow:
     """The JSON object in some bytes; `where` names the place if they hold none."""
     try:
-        return _row(loaded(text.strip()), where)
+        return _row(loaded(text), where)
     except json.JSONDecodeError as error:
         return BadRow(f"{where} is not valid JSON: {error.msg} (character {error.pos + 1})")
     except (ValueError, RecursionError) as error:  # ValueError: not Unicode
@@ -148,9 +154,12 @@ def is_unicode(text: str) -> bool:
 
 
 def loaded(content: bytes) -> Any:
-    """The JSON value in some bytes. Raises ValueError, also for text that no tokenizer takes."""
-    value = json.loads(content.decode())  # given bytes, json would look for other encodings in each line
-    if b"\\ud" in content.lower():  # perhaps half of a surrogate pair, which no tokenizer and no file takes
+    """The JSON value in some bytes without white space around. Raises ValueError, also for what no tokenizer takes."""
+    text = content.decode()
+    value, end = _DECODER.raw_decode(text)  # `json.loads` would look for encodings and white space in each line
+    if end != len(text):
+        _DECODER.decode(text)  # which says what follows the value
+    if b"\\ud" in content or b"\\uD" in content:  # perhaps half of a surrogate pair, which no tokenizer takes
         json.dumps(value, ensure_ascii=False).encode()
     return value
 
@@ -166,21 +175,18 @@ class TextTable(RowSource):
 
     Args:
         path: a `.tsv` file has tabs between fields; any other is CSV, whose header tells what stands between them.
-        names: of the columns of a file without a header line, which is read as TSV; its first column holds images, as
-            in Flickr8k.token, with the number of the caption.
     """
 
     is_csv = True
 
-    def __init__(self, path: Path, names: Sequence[str] | None = None) -> None:
-        self._names = names
-        self._is_tsv = names is not None or path.name.lower().removesuffix(".gz").endswith(".tsv")
+    def __init__(self, path: Path) -> None:
+        self._is_tsv = path.name.lower().removesuffix(".gz").endswith(".tsv")
         super().__init__(path)
 
     def parsed(self, start: int = 0) -> Iterator[dict[str, Any] | BadRow]:
         with opened(self.path) as file:
             rows = _tsv_rows(self.path, file) if self._is_tsv else _csv_rows(self.path, file)
-            names = self._names or self._header(next(rows, None))
+            names = self._header(next(rows, None))
             whole = (row for row in rows if isinstance(row, BadRow) or row[1] or len(names) == 1)
             for row in islice(whole, start, None):
                 yield row if isinstance(row, BadRow) else self._cells(*row, names)
@@ -204,8 +210,6 @@ class TextTable(RowSource):
             return BadRow(f"{where} has {len(fields)} fields, but the header has {len(names)}")
         if not is_unicode("".join(fields)):
             return BadRow(f"{where} is not UTF-8{_remedy(self.path)}")
-        if self._names:
-            fields[0] = _NUMBER_OF_CAPTION.sub("", fields[0])
         return dict(zip(names, fields, strict=True))
 
 
@@ -226,9 +230,6 @@ def _csv_rows(path: Path, file: IO[bytes]) -> Iterator[_Row]:
     csv.field_size_limit(max(csv.field_size_limit(), 2**27))
     text = _text(file, newline="")
     head = text.readline()
-    skipped = 0
-    if head.startswith("sep="):  # by Excel, for itself
-        head, skipped = text.readline(), 1
     if not head:
         return
     bare = re.sub(r'"[^"]*"', "", head)
@@ -236,11 +237,11 @@ def _csv_rows(path: Path, file: IO[bytes]) -> Iterator[_Row]:
     is_spaced = f"{separator} " in bare  # "image, caption": the space is no part of a cell
     reader = csv.reader(chain([head], text), delimiter=separator, skipinitialspace=is_spaced, strict=True)
     while True:
-        first = reader.line_num + skipped + 1
+        first = reader.line_num + 1
         try:
             fields = next(reader, None)
         except csv.Error as error:
-            last = reader.line_num + skipped
+            last = reader.line_num
             if last > first:  # the rows after it would be read as one field
                 raise DataError(
                     f"{path}: a quote that opens in line {first} is not closed as it should be: the text up to line "
@@ -250,7 +251,7 @@ def _csv_rows(path: Path, file: IO[bytes]) -> Iterator[_Row]:
             continue
         if fields is None:
             return
-        last = reader.line_num + skipped
+        last = reader.line_num
         yield (f"line {first}" if last == first else f"the row in lines {first} to {last}"), fields
 
 

@@ -224,10 +224,9 @@ class Part:
 def part_name(tasks: Iterable[RowTask]) -> str:
     """The name of the file of some rows: their place, and what they are now."""
     digest, first, count = hashlib.sha256(), 0, 0
-    for task in tasks:
-        if not count:
+    for count, task in enumerate(tasks, start=1):
+        if count == 1:
             first = task.row
-        count += 1
         digest.update(f"{task.name}\n".encode("utf-8", "replace"))
     return f"{first:09d}-{count}-{digest.hexdigest()[:16]}.json.gz"
 

@@ -80,7 +80,7 @@ def _row(key: str, members: Iterable[tuple[str, str, IO[bytes] | None]]) -> dict
         data = file.read()
         where = f"{key}.{ending}".encode(errors="backslashreplace").decode()
         if ending == "json":
-            value = json_row(data.removeprefix(codecs.BOM_UTF8), where)
+            value = json_row(data.removeprefix(codecs.BOM_UTF8).strip(), where)
             if isinstance(value, BadRow):
                 problem = value.message
             else:

@@ -123,7 +123,6 @@ class ScoringThread:
             logger.exception("%s: a request could not be scored", batch[0].metric)
             batch[0].reply.set_exception(error)
             return
-        self.counts.batch(batch[0].metric, len(batch), len(samples))
         start = 0
         for request in batch:
             end = start + len(request.samples)

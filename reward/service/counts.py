@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-_POWERS = [2**power for power in range(11)]
 _SECONDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
 
 
@@ -19,19 +16,11 @@ class Counts:
         self.seconds = Histogram("capreward_request_seconds", "Time", ["path"], registry=registry, buckets=_SECONDS)
         self.waiting = Gauge("capreward_requests_under_way", "Requests without an answer", registry=registry)
         self._captions = Counter("capreward_captions", "Captions", ["metric", "outcome"], registry=registry)
-        sizes: Any = {"labelnames": ["metric"], "registry": registry, "buckets": _POWERS}
-        self._batch = Histogram("capreward_batch_captions", "Captions scored together", **sizes)
-        self._joined = Histogram("capreward_batch_requests", "Requests scored together", **sizes)
 
     def captions(self, metric: str, scored: int, failed: int) -> None:
         """Counts the captions of a request."""
         self._captions.labels(metric, "scored").inc(scored)
         self._captions.labels(metric, "not scored").inc(failed)
-
-    def batch(self, metric: str, requests: int, captions: int) -> None:
-        """Counts what was scored together."""
-        self._batch.labels(metric).observe(captions)
-        self._joined.labels(metric).observe(requests)
 
     def text(self) -> bytes:
         """All counts in Prometheus's format."""

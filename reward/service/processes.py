@@ -17,6 +17,7 @@ from reward.service.settings import ServiceSettings
 
 logger = logging.getLogger(__name__)
 
+_DRAIN = 30  # seconds that requests under way have when the service is ended
 _LOOK = 0.2  # seconds between two looks at the processes
 _PAUSE = 1.0  # seconds before a process that died is started again
 _PORT_WAIT = 2.0  # seconds that a process which is started again waits for its port
@@ -43,7 +44,7 @@ def serve(settings: ServiceSettings) -> None:
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        with ProcessGroup(grace=settings.drain + 5.0) as group:  # they end by themselves within `drain`
+        with ProcessGroup(grace=_DRAIN + 5.0) as group:  # they end by themselves within `_DRAIN`
             children = [group.start(_serve_one, settings, device, port) for device, port in addresses]
             while not stopping.wait(_LOOK):
                 for number, child in enumerate(children):
@@ -87,7 +88,7 @@ def _serve_one(settings: ServiceSettings, device: str, port: int) -> None:
         access_log=False,
         server_header=False,
         ws="none",
-        timeout_graceful_shutdown=round(settings.drain),
+        timeout_graceful_shutdown=_DRAIN,
     )
     uvicorn.Server(config).run([listening])
     os._exit(0)  # without a word of the scoring thread, which may be at work

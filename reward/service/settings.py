@@ -58,7 +58,6 @@ class ServiceSettings(Settings):
         max_pixels: most pixels of an image.
         max_candidates: most captions of a request.
         max_waiting: most requests at a time; more are told to come again.
-        drain: seconds that requests under way get after SIGTERM.
 
     Raises:
         ConfigError: no metric or one twice, a host or token that cannot be, or a service open to other machines without
@@ -83,7 +82,6 @@ class ServiceSettings(Settings):
     max_pixels: AtLeast1 = 25_000_000
     max_candidates: AtLeast1 = 1024
     max_waiting: AtLeast1 = 512
-    drain: _Seconds = 30.0
 
     def __post_init__(self) -> None:
         names = [metric.name for metric in self.metrics]

@@ -18,6 +18,7 @@ from reward.data.samples import CaptionSample
 from reward.errors import DataError, InvalidSampleError
 from reward.training.corruptions.sampler import WORD_LEVEL, Negative, comparable, draw_negative
 from reward.training.judgements import TrainingRow
+from reward.training.preference_columns import PREFERENCE, with_preferences
 from reward.training.splits import TRAIN, VALIDATION, Split, part_error
 
 if TYPE_CHECKING:
@@ -177,6 +178,8 @@ def make_table_pairs(splits: Sequence[Split], config: TrainingConfig, *, fresh: 
     - `incorrect` (a string) with `category` (what is wrong with it: `count`, `action`, any name);
     - `incorrect_<category>`: a string or a list of strings, null where there is none.
 
+    In place of these, the columns of preferences, see `reward.training.preference_columns.with_preferences`.
+
     The kinds `repeat` and `shuffle` are made on demand from the captions alone. A wrong caption that equals the correct
     one is left out. One row gives one pair for each of its kinds of errors.
 
@@ -193,7 +196,11 @@ def make_table_pairs(splits: Sequence[Split], config: TrainingConfig, *, fresh: 
     on_demand = [family for family, members in FAMILIES.items() if set(members) <= set(WORD_LEVEL)]
     offered = [*sorted(set().union(*kinds_of_rows)), *on_demand]
     categories, absent = [], []
-    for category in config.categories or dict.fromkeys(offered):
+    by_default = offered
+    if any(PREFERENCE in split.rows["category"] for split in splits if "category" in split.rows.column_names):
+        # Who gives preferences wants no errors made on demand, unless the settings name them.
+        by_default = [PREFERENCE, *(category for category in offered if category not in on_demand)]
+    for category in config.categories or dict.fromkeys(by_default):
         if category in offered:
             categories.append(category)
         else:
@@ -269,6 +276,7 @@ def _kinds_of_rows(split: Split) -> list[set[str]]:
 
 
 def _checked(split: Split) -> Split:
+    split = with_preferences(split)
     columns = split.rows.column_names
     if "correct" in columns and "caption" not in columns:  # as files of the pairwise benchmark have it
         split = replace(split, rows=split.rows.rename_column("correct", "caption"))

@@ -13,6 +13,7 @@ from huggingface_hub import ModelCardData
 from reward.backbones.fit import leaves
 from reward.checkpoints.publishing import HUB_ID
 from reward.metrics.base import MetricSpec
+from reward.training.config import PAIR_LOSSES
 from reward.training.figures import compare_figures
 from reward.training.splits import VALIDATION, hub_id
 
@@ -65,6 +66,8 @@ def figure_table(*runs: Mapping[str, Mapping[str, float]]) -> tuple[str, list[li
     if is_pairs:
         title, prefix = "Pairs ranked right x 100", "accuracy"
         last_rows = [("AUC", "auc", 100, 1), ("pairs", "n", 1, 0)]
+        if "low" in names:  # of the mean, which older records do not have
+            last_rows[:0] = [("lowest of 95 %", "low", 100, 1), ("highest of 95 %", "high", 100, 1)]
     if len(runs) > 1:
         title += f", mean ± standard deviation of {len(runs)} runs"
 
@@ -125,7 +128,7 @@ def _course(facts: Mapping[str, Any]) -> str:
     config = facts["config"]
     kind = "rated captions (one aspect each)"
     names = config["data"]
-    if config["loss"] == "bce":
+    if config["loss"] in PAIR_LOSSES:
         kind = "captions of pairs"
         names = config["pairs"]
     data = ", ".join(f"`{name}`" for name in names or _as_list(facts["data"]))

@@ -17,6 +17,7 @@ from typing_extensions import Self
 from reward.data.settings import STRICT, AtLeast0, AtLeast1, Names, Rate, Settings
 from reward.errors import ConfigError
 
+PAIR_LOSSES = ("bce", "bradley_terry")  # which are trained on pairs of captions, all others on ratings
 OneOrMore = Annotated[Names, BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)]
 Positive = Annotated[float, Field(gt=0)]
 
@@ -29,8 +30,8 @@ class TrainingConfig(Settings):
         model: the metric's own settings (for VELA the fields of `VelaConfig`); the metric checks them.
         stages: {name: settings that differ from these}, trained one after the other, each from the weights of the one
             before; `model` and `stages` belong to the whole. Empty trains once. A later table drops a stage with null.
-        loss: `"mse"` or `"l1"` (absolute difference) to human ratings, or `"bce"`: binary
-            cross-entropy on correct and incorrect captions.
+        loss: `"mse"` or `"l1"` (absolute difference) to human ratings, `"bce"`: binary cross-entropy on correct and
+            incorrect captions, or `"bradley_terry"`: -log of the probability sigmoid(better - worse) of each pair.
         data: the data sets of ratings; empty takes those given to `train`.
         pairs: the data sets of correct and incorrect captions; empty takes those given to `train`.
         categories: kinds of errors of the pairs; empty takes all kinds in the data.
@@ -76,7 +77,7 @@ class TrainingConfig(Settings):
 
     model: dict[str, Any] = Field(default_factory=dict)
     stages: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    loss: Literal["mse", "l1", "bce"] = "mse"
+    loss: Literal["mse", "l1", "bce", "bradley_terry"] = "mse"
     data: OneOrMore = ()
     pairs: OneOrMore = ()
     categories: OneOrMore = ()
@@ -107,10 +108,12 @@ class TrainingConfig(Settings):
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
-        if self.loss == "bce" and self.batch_size % 2:
-            raise ConfigError(
-                f"training config: batch_size must be divisible by 2 (two captions per pair), got {self.batch_size}"
-            )
+        sizes = {"batch_size": self.batch_size} if self.loss in PAIR_LOSSES else {}
+        if self.loss == "bradley_terry":  # whose loss is of whole pairs, also in an evaluation
+            sizes["eval_batch_size"] = self.eval_batch_size
+        for name, size in sizes.items():
+            if size % 2:
+                raise ConfigError(f"training config: {name} must be divisible by 2 (two captions per pair), got {size}")
         for name, settings in self.stages.items():
             if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):  # it names a folder
                 raise ConfigError(

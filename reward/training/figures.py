@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from reward.errors import TrainingError
+from reward.metaeval.bootstrap import Interval, bootstrap_weights, resampled
 from reward.metaeval.classification import roc_auc
 from reward.metaeval.correlation import kendall_tau
 from reward.metrics.base import MetricSpec
@@ -80,6 +81,26 @@ def pair_accuracy(
     return {"accuracy": sum(accuracies.values()) / len(accuracies), **accuracies, "auc": roc_auc(scores, correct)}
 
 
+def accuracy_interval(scores: np.ndarray, kinds: np.ndarray) -> Interval:
+    """The accuracy of `pair_accuracy` with its 95 % interval over resamples of pairs.
+
+    Args:
+        scores, kinds: as there.
+
+    Example:
+        >>> str(accuracy_interval(np.array([0.9, 0.1] * 9 + [0.1, 0.9]), np.zeros(20, int)))
+        '0.900 [0.700, 1.000]'
+    """
+
+    def mean_over_kinds(is_right: np.ndarray, kinds: np.ndarray) -> float:
+        pairs = np.bincount(kinds)
+        return float((np.bincount(kinds, is_right)[pairs > 0] / pairs[pairs > 0]).mean())
+
+    is_right = (scores[::2] > scores[1::2]).astype(np.float64)
+    weights = bootstrap_weights(len(is_right))
+    return Interval.of(resampled(mean_over_kinds, [is_right, np.asarray(kinds)[::2]], weights))
+
+
 def _checked(scores: np.ndarray) -> np.ndarray:
     scores = np.asarray(scores, dtype=np.float64)
     lost = int((~np.isfinite(scores)).sum())
@@ -133,7 +154,11 @@ def predicted_figures(
             f"nothing was learned: every caption of the part {learned!r} gets the score {scores.min():.6g}. Train "
             "longer (epochs, max_steps), with a higher learning_rate, or a shorter warm-up (warmup_ratio)"
         )
-    return {**figures_of(output, rows, spec), "n": len(rows) // rows.step}
+    figures = {**figures_of(output, rows, spec), "n": len(rows) // rows.step}
+    if isinstance(rows, CaptionPairs):
+        interval = accuracy_interval(scores, output.label_ids[1])
+        figures |= {"low": interval.low, "high": interval.high}
+    return figures
 
 
 def evaluate_parts(

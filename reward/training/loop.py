@@ -7,6 +7,7 @@ import os
 import shutil
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from reward.checkpoints.fingerprints import fingerprint_checkpoint
 from reward.checkpoints.folders import read_config, resolve_checkpoint
 from reward.errors import ConfigError
 from reward.metrics.base import MetricSpec
-from reward.registry import check_loading, metric_spec
+from reward.registry import check_loading, list_metrics, metric_spec
 from reward.training.config import TrainingConfig
 from reward.training.record import RECORD_FILE, STAGES, read_record, write_record
 from reward.training.rows import TrainingRows, load_rows
@@ -41,6 +42,21 @@ def metric_training(spec: MetricSpec) -> MetricTraining:
         if error.name != f"{package}.training":
             raise
         raise ConfigError(f"the metric {spec.name!r} cannot be trained: {package} has no module training") from None
+
+
+def trainable_metrics() -> list[str]:
+    """Names of the metrics that can be trained.
+
+    Example:
+        >>> "vela" in trainable_metrics()
+        True
+    """
+    names = []
+    for name in list_metrics():
+        package = metric_spec(name).scorer.partition(":")[0].rpartition(".")[0]
+        if find_spec(f"{package}.training") is not None:
+            names.append(name)
+    return names
 
 
 def train(
@@ -112,7 +128,8 @@ def train(
                 f"the checkpoint {os.fspath(init)!r} says what the network is: leave out the settings of model "
                 f"{', '.join(stated)}, or train without a checkpoint"
             )
-        spec = _trained_spec(spec, read_config(start, metric=spec.name))
+        if spec.sources == "checkpoint":  # a folder of this library, which may state aspects
+            spec = _trained_spec(spec, read_config(start, metric=spec.name))
         record["init"] = {"source": os.fspath(init), "fingerprint": fingerprint_checkpoint(start)}
     process = begin(output, record, resume=resume)
     # Asked again for a run that is whole, nothing is trained: its record has all that the result holds.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from reward.errors import DataError
 from reward.metrics.base import MetricSpec
 from reward.training.caption_pairs import CaptionPairs, ScenePairs, make_pairs
-from reward.training.config import TrainingConfig
+from reward.training.config import PAIR_LOSSES, TrainingConfig
 from reward.training.judgements import Judgements, check_ratings, make_judgements
 from reward.training.sampling import EpochOrder, balanced_draw
 from reward.training.splits import TRAIN, VALIDATION, load_splits, scene_parts
@@ -32,7 +32,7 @@ def load_rows(spec: MetricSpec, data: Sequence[str], config: TrainingConfig) -> 
         config: settings.
     """
     parts = dict.fromkeys((TRAIN, VALIDATION, *config.test_parts))
-    is_pairs = config.loss == "bce"
+    is_pairs = config.loss in PAIR_LOSSES
     names = (config.pairs if is_pairs else config.data) or data
     if is_pairs and "scenes" in names:
         if len(names) > 1:

@@ -152,7 +152,8 @@ def _load(folder: Path, data: str) -> DatasetDict:
             files: dict[str, list[str]] = {}
             if folder.is_dir():
                 # Named here: `datasets` would take the pictures beside the files for the data.
-                for split, paths in files_of_splits(folder).items():
+                # The library takes relative paths as below the folder.
+                for split, paths in files_of_splits(folder.absolute()).items():
                     files[split] = list(map(str, paths))
             else:
                 address = hub_id(data) or data

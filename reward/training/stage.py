@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from reward.errors import ConfigError
 from reward.metrics.base import MetricSpec
 from reward.training.caption_pairs import CaptionPairs
-from reward.training.config import TrainingConfig
+from reward.training.config import PAIR_LOSSES, TrainingConfig
 from reward.training.figures import compare_figures, evaluate_parts, figures_of, predicted_figures
 from reward.training.record import STAGES, STATES, check_run_folder, is_complete, read_record, write_record
 from reward.training.rows import TrainingRows, make_order
@@ -60,7 +60,8 @@ class TrainingResult:
     Args:
         folder: the checkpoint.
         figures: {part: {"tau_c": ..., "tau_c_<aspect>": ..., "mse": ..., "n": ...}}, or for pairs {part: {"accuracy":
-            ..., "accuracy_<category>": ..., "auc": ..., "n": pairs}}. A part that is also scored without references has
+            ..., "accuracy_<category>": ..., "auc": ..., "n": pairs, "low": ..., "high": ...}}, the last two the ends of
+            the accuracy's 95 % interval. A part that is also scored without references has
             a second entry `"<part> (reference-free)"`. After stages, these are the figures of the last one.
         steps: optimizer steps taken, in the last stage.
         best_step: step of the checkpoint that was kept.
@@ -219,7 +220,7 @@ def _make_trainer(
 
     # The Trainer keeps the best checkpoint only if it saves whenever it evaluates.
     interval = "steps" if config.eval_steps else "epoch"
-    is_pairs = config.loss == "bce"
+    is_pairs = config.loss in PAIR_LOSSES
     schedule: str = config.schedule
     if schedule == "constant":
         schedule = "constant_with_warmup"

@@ -23,10 +23,25 @@ from reward.training.sampling import EpochOrder
 logger = logging.getLogger(__name__)
 
 _STATE_FILE = "trainer_state.json"  # the Trainer writes it last
+
+
+def bradley_terry(scores: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Mean of -log sigmoid(better - worse) over pairs, whose better caption comes first; `targets` say nothing more.
+
+    Source: Bradley and Terry, Rank Analysis of Incomplete Block Designs (1952).
+
+    Example:
+        >>> bradley_terry(torch.tensor([3.0, 3.0]), torch.tensor([1.0, 0.0])).item()  # log 2: as likely as not
+        0.6931471824645996
+    """
+    return F.softplus(scores[1::2] - scores[::2]).mean()
+
+
 _LOSSES: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "mse": F.mse_loss,
     "l1": F.l1_loss,
     "bce": F.binary_cross_entropy_with_logits,
+    "bradley_terry": bradley_terry,
 }
 
 
@@ -34,8 +49,8 @@ def mean_loss(name: str, outputs: torch.Tensor, targets: torch.Tensor) -> torch.
     """The mean loss over a batch, in float32 whatever type autocast computes the outputs in.
 
     Args:
-        name: `"mse"`, `"l1"`, or `"bce"` (binary cross-entropy, computed from logits).
-        outputs: scores (N,) in [0, 1], or logits (N,) for `"bce"`.
+        name: `"mse"`, `"l1"`, `"bce"` (binary cross-entropy, computed from logits), or `"bradley_terry"`.
+        outputs: scores (N,), or logits (N,) for `"bce"`.
         targets: ratings (N,) in [0, 1], or 1 for a correct caption and 0 for an incorrect one.
 
     Source: BEiTScore, section 3.2, for `"bce"` on pairs and then `"l1"` on ratings.
@@ -59,7 +74,7 @@ class MetricTrainer(Trainer):
     Args:
         network: what is trained.
         order: order of the training rows.
-        loss: `"mse"`, `"l1"` or `"bce"`; see `reward.training.config.TrainingConfig`.
+        loss: see `reward.training.config.TrainingConfig`.
         learning_rates: as there.
         kwargs: as for `transformers.Trainer`, except `model`.
     """

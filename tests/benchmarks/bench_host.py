@@ -13,14 +13,12 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
 import torch
-from PIL import Image
 from rich.console import Console
 from torchvision.io import ImageReadMode, decode_jpeg
 from torchvision.transforms.v2 import functional
 
-from reward import CaptionSample, load_scorer
+from reward import load_scorer
 from reward.backbones.clip import Scaling
 from reward.data.images import THREADS, load_image
 from reward.metrics.beitscore.scorer import BeitScoreScorer
@@ -97,19 +95,6 @@ def one_core(jpegs, size):
     return {name: len(jpegs) / min(seconds) for name, seconds in measure_seconds(runs, 3, "cpu").items()}
 
 
-def of_a_call(scorer, calls=15):
-    """Milliseconds of the host for a call of four images of 640 x 480 with one caption each, without the sleep."""
-    pixels = np.random.default_rng(0).integers(0, 256, (4, 480, 640, 3), dtype=np.uint8)
-    seconds = []
-    for call in range(calls):
-        texts = [f"{call} {row} " + "A red star shines over a small house, and two dogs run. " * 6 for row in range(4)]
-        rows = [CaptionSample(text, Image.fromarray(each)) for text, each in zip(texts, pixels, strict=True)]
-        began = time.perf_counter()
-        scorer.score(rows)
-        seconds.append(time.perf_counter() - began - len(rows) / scorer.rate)
-    return 1e3 * min(seconds)
-
-
 def main():
     """Prints a row for each metric and size of pictures."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -120,8 +105,6 @@ def main():
     parser.add_argument("--csv", type=Path, metavar="FILE", help="also write the table")
     options = parser.parse_args()
     table, rates = make_table(f"{THREADS} threads", COLUMNS), network_rates()
-    for metric in options.metrics:
-        print(f"{metric}: {of_a_call(Sleeping(metric, rates[metric, 1])):.1f} ms of the host for four images")
     for size in options.sizes:
         width, height = map(int, size.split("x"))
         for metric in options.metrics:

@@ -23,7 +23,7 @@ from reward import CaptionSample, load_scorer
 from reward.data.sentences import split_sentences
 from reward.metrics.base import fitted
 from reward.scenes import make_dataset
-from tests.benchmarks import peers
+from tests.benchmarks import peers, peers_of_models
 from tests.benchmarks.measuring import measure_seconds, show
 
 COLUMNS = ("metric", "beside", "captions", "ms, theirs", "ms, ours", "ratio", "ratio without their splitting", "differ")
@@ -120,6 +120,24 @@ def pairs(folder):
         samples = short_captions(IMAGES // group, group, size=96)
         name, theirs = f"vela (G {group})", peers.padded_vela(own, samples)
         yield Pair(name, "padded batches (COMET's way)", samples, theirs, scores(own, samples))
+    yield from models(folder)
+
+
+def models(folder):
+    """Metrics around models of any kind."""
+    if missing("sentence_transformers"):
+        yield "sentence-transformers"
+    else:
+        model = peers_of_models.embedding_model(folder)
+        for group in (1, 8):
+            samples = short_captions(IMAGES // group, group)
+            theirs, ours = peers_of_models.embedscore(model, samples)
+            yield Pair(f"embedscore (G {group})", "sentence-transformers", samples, theirs, ours)
+    scorer = peers_of_models.reward_model()
+    for group in (1, 8):
+        samples = short_captions(IMAGES // group, group, size=32)
+        theirs, ours = peers_of_models.vlmreward(scorer, samples)
+        yield Pair(f"vlmreward (G {group})", "a loop over the model", samples, theirs, ours)
 
 
 def scores(scorer, samples):
@@ -154,7 +172,7 @@ def compare(pair, repeats):
     """A row of the table."""
     theirs, ours = (np.asarray(way(), dtype=np.float64) for way in (pair.theirs, pair.ours))
     theirs = theirs.reshape(len(pair.samples), -1)[:, 0]
-    differ = np.abs(theirs / pair.scale - ours)[ours > 0].max()  # those of torchmetrics may be below 0
+    differ = np.abs(theirs / pair.scale - ours)[ours != 0].max()  # where ours is 0, that of torchmetrics may be below
     split = {} if pair.split is None else {"split": pair.split}
     found = measure_seconds({**split, "theirs": pair.theirs, "ours": pair.ours}, repeats, "cpu")
     best = {way: 1000 * min(seconds) / len(pair.samples) for way, seconds in found.items()}

@@ -4,13 +4,18 @@
 """
 
 import csv
+import os
+import sys
 import time
+from pathlib import Path
 
 import torch
 from rich.console import Console
 from rich.table import Table
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+ROOT = Path(__file__).resolve().parents[2]
+TREE_HELP = "another checkout, measured in turns with this one"
 
 
 def measure_seconds(runs, repeats, device=DEVICE):
@@ -30,6 +35,26 @@ def synchronize(device):
     """Waits for what a GPU still has to do."""
     if device.startswith("cuda"):
         torch.cuda.synchronize()
+
+
+def python_of(tree, *words):
+    """Arguments of `subprocess` for Python with the code of a checkout.
+
+    The working folder must not be another checkout, since `python -m` looks there first.
+    """
+    environment = {**os.environ, "PYTHONPATH": str(tree.resolve()), "OMP_NUM_THREADS": "1"}
+    return {"args": [sys.executable, *map(str, words)], "env": environment}
+
+
+def capreward_of(tree, *words):
+    """The same for the command `capreward`."""
+    return python_of(tree, "-m", "reward.cli.main", *words)
+
+
+def markdown(columns, rows):
+    """A table in Markdown."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
 
 def show(title, columns, rows, file):

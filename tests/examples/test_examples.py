@@ -14,7 +14,14 @@ from PIL import Image
 from transformers import AutoProcessor
 
 from examples import best_of_n, dpo_captioner, judge_captions, photos_grpo, rerank_candidates, score_captions, untrained
-from examples.research import claims_frontier, draw_pictures, further_attacks, grpo_captioner, long_caption_pairs
+from examples.research import (
+    claims_frontier,
+    draw_pictures,
+    further_attacks,
+    grpo_captioner,
+    long_caption_pairs,
+    reward_model,
+)
 from reward.judges import ScriptedJudge
 from reward.metaeval import load_benchmark
 from tests.toys.json_lines import read_lines, write_lines
@@ -82,6 +89,17 @@ def test_further_attacks(scene_vela_folder, tmp_path, capsys):
     shares = {name: finding.wins.value for name, finding in result.metrics["length"].findings.items()}
     assert (shares["colours exchanged"], shares["mirrored"], shares["said again"], shares["absences"]) == (0, 0, 1, 1)
     assert set(rows_of(json.loads(figures.read_text()))["mirrored"]) == {"attack", "captions", "length", vela}
+
+
+def test_a_reward_model_is_trained_audited_and_trained_against(tmp_path):
+    sizes = ["--pairs", "6", "--held-out", "3", "--captions", "2", "--audited", "2", "--steps", "1", "--scenes", "2"]
+    sizes += ["--max-new-tokens", "24", "--output", str(tmp_path)]
+    reward_model.main(sizes)
+    reward_model.main(sizes)  # pairs and reward are there already
+    attacks = list(csv.DictReader((tmp_path / "audit.csv").read_text().splitlines()[1:]))
+    assert {"truncation", "other image"} <= {row["attack"] for row in attacks}
+    captions = list(csv.DictReader((tmp_path / "grpo.csv").read_text().splitlines()[1:]))
+    assert [row["captions"] for row in captions][::3] == ["greedy, before", "sampled, after"]
 
 
 def test_claims_agree_with_the_oracle_and_train_by_two_weights(tmp_path, monkeypatch):

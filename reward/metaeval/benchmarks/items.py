@@ -6,13 +6,15 @@ import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import pandas as pd
 
 from reward.data.samples import CaptionSample, is_blank
 from reward.errors import InvalidSampleError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 OVERALL = "overall"  # the aspect of captions rated as a whole, and the column of all pairs together
 RATINGS, PAIRS, QUADRUPLES = "ratings", "pairs", "quadruples"
@@ -113,6 +115,8 @@ class Benchmark:
         cls, spec: BenchmarkSpec, items: Iterable[Mapping[str, Any]], part: str = "", *, draws: int = 0
     ) -> Benchmark:
         """Of items as `reward.metaeval.benchmarks.jsonl.as_item` makes them, whose `columns` are {name: K scores}."""
+        import pandas as pd
+
         rows = pd.DataFrame(list(items), dtype=object)  # None stays None
         if "label" in rows:
             rows = rows.astype({"label": float})

@@ -31,6 +31,7 @@ _CHOSEN = ["chosen", "rejected"]  # columns whose names say which caption is bet
 _RATERS = ("rater", "rater_id", "annotator", "annotator_id", "worker", "worker_id", "worker id")
 _WORDS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 _NOT_RATED = ("", "-", "n/a", "na", "nan", "null", "?")
+_LONGEST_WORD = 30  # characters of a rating in words; what is longer is a caption
 _LABELS_OF_PAIRS = {"first": 0.0, "second": 1.0, "tie": math.nan}  # place of the better caption, as in `Benchmark`
 
 
@@ -244,6 +245,11 @@ class _Scale:
             if self.captions:
                 wanted = f"{self.captions[0]}, {self.captions[1]} or tie"
                 meaning = f"(above 0 where {self.captions[0]} is better) "
+            if max(map(len, words)) > _LONGEST_WORD:
+                raise DataError(
+                    f"column {column!r} of {self.name} holds texts, not {wanted}: name the column of ratings with "
+                    "--rating-column (rating_columns=)"
+                )
             line = ",".join(f"{word}=NUMBER" for word in sorted(words)[:6])
             raise DataError(
                 f"column {column!r} of {self.name} holds words, not {wanted}: give each its number "

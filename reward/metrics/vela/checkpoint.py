@@ -11,12 +11,12 @@ from torch import nn
 from reward.backbones.clip_config import build_clip
 from reward.backbones.fit import check_fit, float32_by_default, foreign_errors
 from reward.backbones.language import decoder_of
+from reward.backbones.lora import add_lora
 from reward.backbones.pretrained import build_decoder, parse_dtype, read_tokenizer, usable_device
 from reward.checkpoints.folders import CONFIG_FILE, WEIGHTS_FILE, read_config, resolve_checkpoint
 from reward.checkpoints.weight_files import load_strict, load_tensors, read_header
 from reward.errors import CheckpointError
 from reward.metrics.vela import SPEC
-from reward.metrics.vela.backbones import add_lora
 from reward.metrics.vela.config import VelaConfig
 from reward.metrics.vela.model import VelaModel
 

@@ -9,22 +9,11 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from reward.backbones.lora import LoraSettings
 from reward.data.settings import STRICT, AtLeast1, Names, Rate, Settings, table_of
 from reward.errors import CheckpointError, ConfigError
 from reward.metrics.vela import SPEC
 from reward.metrics.vela.prompts import DEFAULT_PROMPTS, Prompt
-
-
-@dataclass(frozen=True, config=STRICT)
-class LoraSettings(Settings):
-    """Low-rank adapters on the language model. With the paper's backbone the defaults make 3,686,400 parameters."""
-
-    place: ClassVar[str] = "text.lora."
-
-    r: AtLeast1 = 16
-    alpha: AtLeast1 = 16
-    dropout: Rate = 0.1
-    target_modules: Annotated[Names, Field(min_length=1)] = ("q_proj", "v_proj")
 
 
 @dataclass(frozen=True, config=STRICT)

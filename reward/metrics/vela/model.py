@@ -16,9 +16,10 @@ from transformers.utils import ModelOutput
 
 from reward.backbones.clip import ClipTowers
 from reward.backbones.language import PlainTextEncoder, Remembered, decoder_of
+from reward.backbones.lora import add_lora
 from reward.backbones.states import CausalStates, pool_states
 from reward.errors import ConfigError
-from reward.metrics.vela.backbones import add_lora, make_decoder, make_towers
+from reward.metrics.vela.backbones import make_decoder, make_towers
 from reward.metrics.vela.config import FusionSettings, ImageConfig, TextConfig, VelaConfig
 from reward.metrics.vela.prompts import lay_out
 

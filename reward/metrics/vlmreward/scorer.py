@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from reward.backbones.pretrained import REWARD_HEADS, weight_files
-from reward.checkpoints.weight_files import load_strict, load_tensors
+from reward.backbones.pretrained import weight_files
+from reward.checkpoints.weight_files import REWARD_HEADS, load_strict, load_tensors
 from reward.errors import CheckpointError, JudgeError
 from reward.judges.loading import TextProcessor, load_parts
 from reward.judges.prefixes import PromptReader
@@ -81,9 +81,8 @@ class VlmRewardScorer(BorrowedScorer):
         # transformers has no class with a score head for most of these models: they are loaded as models that write.
         model, processor = load_parts(folder, "reward model", revision=None, device=device, dtype=dtype, apart=apart)
         model.set_output_embeddings(nn.Identity())  # it may have come without weights, and is not used
-        padding = model.config.get_text_config().pad_token_id
-        if kind == "score" and padding is not None:
-            settings["ignored_end"] = processor.tokenizer.decode([padding])
+        if kind == "score":
+            settings["ignored_end"] = padding_token(model, processor)
         return cls(model, processor, head.to(device), **settings)
 
     def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
@@ -92,19 +91,28 @@ class VlmRewardScorer(BorrowedScorer):
         cut: list[bool] = []
         for group in groups:
             for candidate in group.rows:
-                caption = candidate.strip()
-                cut.append(len(caption) > self.max_characters)
-                turns = [("user", self.prompt), ("assistant", caption[: self.max_characters])]
-                text = self.writer.chat(turns, with_image=self.spec.needs_image)
-                # The head reads the last token of the chat, and skips the one that also pads.
-                while self.ignored_end and text.endswith(self.ignored_end):
-                    text = text.removesuffix(self.ignored_end)
-                prompts.append(Prompt(text, group.image, group.image_key))
+                cut.append(len(candidate.strip()) > self.max_characters)
+                prompts.append(Prompt(self.chat(candidate), group.image, group.image_key))
         scores, failures = np.full((len(prompts), 1), np.nan), dict[int, str]()
         self.reader.batch_size = batch_size or _BATCH_SIZE
         for indices, state in self.reader.read(prompts, failures):
             scores[indices] = state.logits.cpu().numpy()
         return CandidateScores(scores, cut, failures)
+
+    def chat(self, candidate: str) -> str:
+        """What the model reads: the chat with a caption, cut at `max_characters`, as the answer."""
+        turns = [("user", self.prompt), ("assistant", candidate.strip()[: self.max_characters])]
+        text = self.writer.chat(turns, with_image=self.spec.needs_image)
+        # The head reads the last token of the chat, and skips the one that also pads.
+        while self.ignored_end and text.endswith(self.ignored_end):
+            text = text.removesuffix(self.ignored_end)
+        return text
+
+
+def padding_token(model: Any, processor: Any) -> str | None:
+    """The token that pads, which a `...ForSequenceClassification` does not read at the end; None without one."""
+    padding = model.config.get_text_config().pad_token_id
+    return None if padding is None else processor.tokenizer.decode([padding])
 
 
 def _read_head(folder: Path, *, where: str) -> tuple[str, nn.Linear]:

@@ -72,5 +72,8 @@ def unigram_f1(candidate: Counter[str], reference: Counter[str]) -> float:
         >>> unigram_f1(word_counts("red red star"), word_counts("one red star here"))
         0.5714285714285714
     """
-    shared = (candidate & reference).total()
+    shared = 0
+    for word, count in candidate.items():
+        if word in reference:
+            shared += min(count, reference[word])
     return 2 * shared / (candidate.total() + reference.total()) if shared else 0.0

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from reward.errors import DataError
 from reward.training.corruptions.sampler import Negative, comparable
@@ -83,6 +82,8 @@ def retrieve_negatives(
         >>> retrieve_negatives(["a dog", "a puppy", "a car"], [1, 2, 3], vectors, vectors)[0]
         [Negative(text='a puppy', category='retrieved_hard')]
     """
+    import pandas as pd
+
     keys = _normalised(embeddings, "embeddings")
     searched = _normalised(queries, "queries")
     # Images and texts as numbers: equal captions have one text, for which the first row with it stands.

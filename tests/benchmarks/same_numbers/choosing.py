@@ -34,13 +34,11 @@ def of_one(image, caption):
 @part
 def decoding(book):
     """`BestOfN` in the `generate` of the embedded policy, and `rerank`."""
-    import numpy as np
     import torch
 
     from integrations.hf_generate import BestOfN, rerank
     from integrations.trl import load_policy
     from reward import BeitScoreReward, CombinedReward, VelaReward
-    from reward.decoding import selection
 
     model, processor = load_policy("embedded")
     images = [scene["image"] for scene in scenes()[:3]]
@@ -51,16 +49,16 @@ def decoding(book):
     choices = {
         "vela": (vela, {"n": 4}, {}),
         "in parts": (vela, {"n": 4, "chunk": 6}, {}),
-        "with the greedy": (BeitScoreReward(), {"n": 3, "include_greedy": True}, {}),
+        "beitscore": (BeitScoreReward(), {"n": 3}, {}),
         "two best": ("length", {"n": 4}, {"num_return_sequences": 2, "do_sample": True}),
-        "drawn": ("clipscore", {"n": 4, "temperature": 0.1}, {"return_dict_in_generate": True}),
+        "clipscore": ("clipscore", {"n": 4}, {}),
         "combined": (CombinedReward([vela, "unigram"], "min"), {"n": 2}, {"references": truths}),
     }
     for key, (reward, options, given) in choices.items():
         torch.manual_seed(7)
         strategy = BestOfN(reward, processor=processor, **options)
         out = model.generate(**inputs, custom_generate=strategy, images=images, max_new_tokens=40, **given)
-        book.note(f"{key}, tokens", getattr(out, "sequences", out))
+        book.note(f"{key}, tokens", out)
         for field in ("captions", "rewards", "best"):
             book.note(f"{key}, {field}", getattr(strategy.last, field))
     for place, scene in enumerate(scenes()[:8]):
@@ -68,11 +66,6 @@ def decoding(book):
         given = {"image": scene["image"], "references": scene["references"]}
         for name, reward in (("vela", vela), ("beitscore", "beitscore"), ("unigram", "unigram"), ("length", "length")):
             book.note(f"rerank {place} by {name}", rerank(texts, reward=reward, **given))
-            shown = selection.shown_captions([texts], reward)
-            rewards = selection.rate_candidates([texts], [given["image"]], [given["references"]], reward)
-            [to_choose_by] = selection.rewards_of_words(shown, rewards)
-            drawn = selection.soft_rank(to_choose_by, 0.2, np.random.default_rng(place))
-            book.note(f"rerank {place} by {name}, drawn", drawn)
 
 
 @part
@@ -116,8 +109,8 @@ def adapters(book):
         rlhf = make_reward_func(image_root=RUN.folder / "photos", **settings)(queries, [prompt] * len(names), labels)
         book.note(f"OpenRLHF, {key}", rlhf)
     rows = [{"picture": a, "refs": b, "number": n} for n, (a, b) in enumerate(zip(images, references, strict=True))]
-    asks = {"system": "Be short.", "image_column": "picture"}
-    data = make_prompt_dataset(rows, lambda row: f"Describe picture {row['number']}.", **asks)
+    asks = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "Describe the picture."}]
+    data = make_prompt_dataset(rows, asks, image_column="picture")
     book.note("prompts", [row["prompt"] for row in data])
     columns = {"image": list(data["image"]), "references": list(data["references"])}
     book.note("rewards of prompts", MetricReward("refclipscore")(list(data["prompt"]), captions, **columns))

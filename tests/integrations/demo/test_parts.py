@@ -62,8 +62,8 @@ class OracleReward:
 def test_the_gap_to_the_oracle_is_closed_by_the_oracle_and_not_by_chance(monkeypatch):
     candidates = [list(group) for group in zip(*(captions_of_quality(0.6, seed) for seed in range(8)), strict=True)]
 
-    def planted(model, processor, images, references, reward, *, greedy=False, **sizes):
-        if greedy:
+    def planted(model, processor, images, references, reward, *, do_sample=True, **sizes):
+        if not do_sample:
             return RatedCandidates([[text] for text in captions_of_quality(0.3, 0)], [], [])
         return RatedCandidates(candidates, rate_candidates(candidates, images, [()] * len(images), reward), [])
 

@@ -46,7 +46,7 @@ def state_of(model):
 
 def written(policy, trainer, image, reward, **options):
     inputs = prompt_inputs(trainer.processing_class, [image], EMBEDDED_PROMPT)
-    strategy = BestOfN(reward, n=3, processor=trainer.processing_class, include_greedy=True, chunk=2)
+    strategy = BestOfN(reward, n=3, processor=trainer.processing_class, chunk=2)
     torch.manual_seed(5)
     return policy.generate(**inputs, custom_generate=strategy, images=[image], **options).tolist(), strategy.last
 

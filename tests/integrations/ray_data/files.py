@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.reward.scoring.small_data import save_greys
-from tests.toys.json_lines import write_lines
+from tests.toys.json_lines import read_lines, write_lines
 
 
 def make_rows(folder, count=24):
@@ -54,5 +54,7 @@ def write_tar(path, rows, images):
 
 def read_folder(folder):
     """The rows of all parts by id."""
-    rows = pq.read_table(folder).to_pylist()
+    rows = []
+    for path in folder.glob("part-*"):
+        rows += read_lines(path) if path.suffix == ".jsonl" else pq.read_table(path).to_pylist()
     return sorted(rows, key=lambda row: row["id"])

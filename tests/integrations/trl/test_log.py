@@ -41,7 +41,7 @@ def test_log_is_a_few_lines_a_step(bar, tmp_path, capsys, monkeypatch):
     found = [re.sub("(loss|best_step) .*", r"\1", line) for line in found if not line.startswith("    ")]
     shown = [line for line in found if line != "captions of step N:"]
     assert len(found) - len(shown) == 4  # with each log but the monitor's and the last, whose captions were printed
-    assert shown == [*EVALUATION, *STEP, *STEP, *EVALUATION, "done: N steps in N s, mean loss"]
+    assert shown == [*EVALUATION, *STEP, *STEP, *EVALUATION, "done: step N after N s, mean loss"]
 
     caption = "A red star stands on the green grass, beside a small blue circle and a yellow square."
     messages = [[{"role": "assistant", "content": caption}]] * 2
@@ -57,7 +57,6 @@ def test_log_is_a_few_lines_a_step(bar, tmp_path, capsys, monkeypatch):
 def test_what_says_nothing_new_is_left_out():
     logs = {"reward": 1.2, "rewards/a/mean": 1.2, "a/only aspect": 1.2000001, "a/unscored": 0.5, "a/truncated": 0.0}
     assert log_lines(logs, 8, 8) == ["step 8 of 8: reward 1.200", "  a 1.200: not scored 0.500"]
-    assert log_lines({"train_runtime": 6.2}, 8, 8, start=4) == ["done: 4 steps (5 to 8) in 6.2 s"]
 
 
 def test_one_of_several_evaluation_sets_is_named():

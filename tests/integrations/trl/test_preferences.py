@@ -52,7 +52,8 @@ def test_dpo_takes_the_pairs_and_learns_them(rows, tmp_path):
     not hasattr(kto_trainer, "DataCollatorForVisionUnpairedPreference"), reason="this TRL has no KTO for images"
 )
 def test_kto_and_sft_take_them_as_the_page_says(rows, tmp_path):
-    pairs = make_preference_dataset(rows, "Describe it", rules=PreferenceRules(per_image=2), system="a")
+    asked = [{"role": "system", "content": "a"}, {"role": "user", "content": "Describe it"}]
+    pairs = make_preference_dataset(rows, asked, rules=PreferenceRules(per_image=2))
     assert [message["role"] for message in pairs[0]["prompt"]] == ["system", "user"]
     data = unpair_preference_dataset(pairs)
     assert (len(data), sum(data["label"])) == (16, 8)

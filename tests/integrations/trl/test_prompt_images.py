@@ -40,7 +40,9 @@ def test_rows_with_a_broken_image_are_left_out_and_named(kind, streamed, photos,
     with caplog.at_level(logging.WARNING):
         (row,) = make_prompt_dataset(given.to_iterable_dataset() if streamed else given)
     count = "a row has" if streamed else f"{len(given) - 1} of {len(given)} rows have"
-    assert re.search(rf"{count} a broken image in column 'image': .*cut\.jpg.* cannot be decoded", caplog.text)
+    assert re.search(
+        rf"{count} no image that can be read in column 'image': .*cut\.jpg.* cannot be decoded", caplog.text
+    )
     assert {image.size for image in row.get("images") or [row["image"]]} == {(99, 99)}
     with pytest.raises(InvalidSampleError, match=r"no image that can be read. The first: .*cut\.jpg"):
         make_prompt_dataset(given.select([0]))
@@ -55,10 +57,10 @@ def test_several_images_a_row(name, photos, tmp_path, caplog):
     for data in (given, given.to_iterable_dataset()):
         shown = list(make_prompt_dataset(data, image_column=name))
         assert [[image.size for image in row["images"]] for row in shown] == [[(4, 4), (99, 99)], [(4, 4)]]
-    assert "2 of 4 rows have no image" in caplog.text
+    assert "2 of 4 rows have no image that can be read" in caplog.text
     messages = prepare_multimodal_messages(shown[0]["prompt"], images=shown[0]["images"])
     assert [block["type"] for block in messages[0]["content"]] == ["image", "image", "text"]
-    with pytest.raises(InvalidSampleError, match="no image in any row"):
+    with pytest.raises(InvalidSampleError, match=r"no image that can be read\. The first: a row has none"):
         make_prompt_dataset(given.select([2, 3]), image_column=name)
 
 

@@ -50,10 +50,10 @@ def red(tmp_path):
 
 
 def test_prompt_image_and_references(red):
-    data = make_prompt_dataset(rows(score=[0.1, 0.2]), "Describe it.", system="Be brief.", references_column="refs")
+    data = make_prompt_dataset(rows(score=[0.1, 0.2]), [SYSTEM, USER], references_column="refs")
     assert set(data.column_names) == {"prompt", "image", "references", "score"}
     row = data[1]
-    assert row["prompt"] == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Describe it."}]
+    assert row["prompt"] == [SYSTEM, USER]
     assert (row["references"], colour(row["image"])) == (["Blue."], (0, 0, 255))
     assert is_conversational(row)
     messages = prepare_multimodal_messages(row["prompt"], images=[row["image"]])
@@ -67,23 +67,16 @@ def test_prompt_image_and_references(red):
 
 
 def test_prompts_differ_from_row_to_row():
-    given = rows(colour=["red", "blue"])
-    by_function = make_prompt_dataset(given, lambda row: f"What is {row['colour']}, {len(row)}, {row['refs'][0]}")
-    questions = ["What is red, 2, A red square.", "What is blue, 2, Blue."]  # the row comes without its image
-    assert [row[0]["content"] for row in by_function["prompt"]] == questions
-    by_column = make_prompt_dataset(given, prompt_column="colour", system="Be brief.")
-    assert [[each["content"] for each in row] for row in by_column["prompt"]] == [
-        ["Be brief.", "red"],
-        ["Be brief.", "blue"],
-    ]
-    assert "colour" not in by_column.column_names
+    data = make_prompt_dataset(rows(colour=["red", "blue"]), prompt_column="colour")
+    assert data["prompt"][:] == [[said("user", "red")], [said("user", "blue")]]
+    assert "colour" not in data.column_names
 
 
 @pytest.mark.parametrize("form", ["list", "pandas"])
 def test_lists_of_dicts_and_data_frames_are_taken(form, red):
-    given = [{"image": red, "refs": ["A red square."], "colour": "red"}, {"image": None}]
-    (row,) = make_prompt_dataset(given if form == "list" else pd.DataFrame(given), lambda row: row["colour"])
-    assert row["prompt"] == [{"role": "user", "content": "red"}]
+    given = [{"image": red, "refs": ["A red square."], "colour": "red"}, {"colour": "blue"}]
+    (row,) = make_prompt_dataset(given if form == "list" else pd.DataFrame(given), prompt_column="colour")
+    assert row["prompt"] == [said("user", "red")]
     assert (row["references"], colour(row["image"])) == (["A red square."], (255, 0, 0))
     with pytest.raises(DataError, match="a list of dicts or a DataFrame, a folder"):
         make_prompt_dataset([] if form == "list" else pd.DataFrame())
@@ -111,15 +104,15 @@ def test_streams_are_shaped_row_by_row(has_features, red, caplog):
     stored = Dataset.from_list(list(generated())) if has_features else None
     data = stored.to_iterable_dataset() if has_features else IterableDataset.from_generator(generated)
     names = {"image_column": "picture", "references_column": "caption"}
-    data = make_prompt_dataset(data, lambda row: f"Describe {row['score']}.", **names)
+    data = make_prompt_dataset(data, "Describe it.", **names)
     assert isinstance(data, IterableDataset)
     for _ in range(2):  # it can be read again
         first, second = data
         assert set(first) == {"prompt", "image", "references", "score"}
         assert colour(first["image"]) == (255, 0, 0)
-        assert first["prompt"] == [{"role": "user", "content": "Describe 2."}]
+        assert first["prompt"] == [said("user", "Describe it.")]
         assert (first["references"], second["references"]) == (["A red square."], None)
-    assert caplog.text.count("no image in column 'picture'") == 1
+    assert caplog.text.count("no image that can be read in column 'picture'") == 1
 
 
 @pytest.mark.parametrize("kind", [DatasetDict, IterableDatasetDict])
@@ -140,11 +133,16 @@ NUMBERS, LISTS = {"score": [1, 2]}, {"images": [["a"], ["b"]]}
     ("columns", "options", "message"),
     [
         ({}, {"image_column": "picture"}, "'picture', which is no column"),
+        (
+            {},
+            {"references": "refs"},
+            "no argument 'references': .* references_column=",
+        ),
+        ({}, {"refs_column": "refs"}, "no argument 'refs_column'"),
         (NUMBERS, {"prompt_column": "score"}, "must be text"),
-        ({}, {"prompt": lambda row: " "}, "must be text"),
+        ({}, {"prompt": " "}, "must be text"),
         (NUMBERS, {"prompt": "Describe.", "prompt_column": "score"}, "either prompt or prompt_column"),
         ({"prompt": ["a", "b"]}, {"prompt": "new"}, "use it with prompt_column='prompt', or remove it"),
-        ({"turns": [[USER]] * 2}, {"prompt_column": "turns", "system": "Be brief."}, "whole messages already"),
         (NUMBERS, {"references_column": "score"}, "list of captions"),
         ({"said": [{"en": "A."}] * 2}, {"references_column": "said"}, "list of captions"),
         (NUMBERS, {"image_column": "score"}, "image"),
@@ -155,7 +153,7 @@ NUMBERS, LISTS = {"score": [1, 2]}, {"images": [["a"], ["b"]]}
 )
 @two_forms
 def test_columns_that_do_not_fit(columns, options, message, form):
-    with pytest.raises((InvalidSampleError, DataError), match=message):
+    with pytest.raises((InvalidSampleError, DataError, TypeError), match=message):
         list(make_prompt_dataset(form(rows(**columns)), **options))
 
 

@@ -43,12 +43,14 @@ def folder(tmp_path, monkeypatch):
     row = {"image": "bad.png", "candidate": "a dog", "references": ["a dog"]}
     write_lines(folder / "data.jsonl", [row])
     write_lines(folder / "rated.jsonl", [{**row, "ratings": [n, n], "good": n, "bad": -n} for n in range(4)])
+    write_lines(folder / "prose.jsonl", [{**row, "text": "A dog runs over wet grass at dawn."}])
     write_lines(folder / "unscored.jsonl", [{**row, "reward": None, "error": "bad.png is no image"}])
     names = {"source1": "a", "source2": "b", "caption1": "a dog", "caption2": "a dog runs", "winner": "b"}
     (folder / "battles.json").write_text(json.dumps([{"img": "bad.png", **names}] * 3))
     (folder / "one.json").write_text('{"bad.png": "a dog"}')
     (folder / "two.json").write_text('{"bad.png": "a dog runs"}')
     (folder / "config.json").write_text("{}")
+    (folder / "notes.md").write_text("# Notes of mine")
     (folder / "empty.jsonl").touch()
     (folder / "empty").mkdir()
     Image.new("RGB", (8, 8)).save(folder / "good.png")

@@ -1,12 +1,18 @@
 """`capreward metrics --check`: what a checkpoint is and why it will fail, told before its weights are fetched."""
 
 import json
+import math
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 from huggingface_hub import constants
 from safetensors.numpy import save
+
+from reward.checkpoints.weight_files import read_header
+from reward.cli.sizes import measure_size
+from tests.toys.toy_clips import toy_clip
 
 CARD = b"---\nlicense: mit\n---\n# A model\n"
 BERT = {"architectures": ["BertForSequenceClassification"], "model_type": "bert"}
@@ -41,6 +47,11 @@ CHECKS = {
     "no modules": (files(LLAVA), "crossencoder=", "no modules.json of sentence-transformers says how it scores"),
     "another type": (files(BERT), "bertscore=", "metric  bertscore, though its files are those of crossencoder"),
     "no weights": ({**files(BERT), "model.safetensors": b"<html>"}, "", "model.safetensors cannot be read"),
+    "no CLIP": (
+        files(LLAVA),
+        "clipscore=",
+        "will fail CLIP 'org/model' is a 'llava', which does not embed",
+    ),
     "code": (files({"model_type": "own", "auto_map": {}}), "vqascore=", "does not know its type 'own'"),
 }
 
@@ -68,3 +79,18 @@ def test_what_is_no_checkpoint_is_refused(run, hub):
         assert "as in vlmreward=name/model" in run("metrics", name, "--check", code=1)[1]
     assert "the Hub refuses no/model" in run("metrics", "vlmreward=no/model", "--check", code=1)[1]
     assert "it needs a checkpoint" in run("metrics", "--check", code=2)[1]
+
+
+def test_sizes_need_no_weights(run, hub, tmp_path):
+    toy_clip(tmp_path / "toy")
+    weights = {name: (tmp_path / "toy" / name).read_bytes() for name in ("config.json", "model.safetensors")}
+    hub.add_repo("org/clip", weights)
+    hub.add_repo("org/judge", files(LLAVA))
+    here = measure_size(f"clipscore={tmp_path / 'toy'}")
+    assert here == measure_size("clipscore=org/clip")
+    shapes = read_header(tmp_path / "toy" / "model.safetensors").shapes.values()
+    assert here.parameters == sum(map(math.prod, shapes))
+    assert not list(Path(constants.HF_HUB_CACHE).rglob("*.safetensors")), "weights were fetched"
+    assert re.search(r"org/judge +│ +0.01 │ not counted", run("metrics", "-m", "vqascore=org/judge", "--size")[0])
+    # OpenAI's: 4.37 of the image and 2.90 of the caption, which is what papers give.
+    assert round(measure_size("clipscore=ViT-B-32:openai").layers / 1e9, 2) == 7.27

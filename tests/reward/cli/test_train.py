@@ -106,5 +106,6 @@ def test_a_push_is_checked_first_and_can_be_made_up_for(tmp_path, run, hub, monk
 
 def test_help_names_every_preset(run):
     shown, _ = run("train", "--help")
-    presets = {name for metric in ("vela", "beitscore") for name in metric_training(metric_spec(metric)).PRESETS}
+    metrics = map(metric_spec, ("vela", "beitscore", "vlmreward"))
+    presets = {name for spec in metrics for name in metric_training(spec).PRESETS}
     assert {name for name in presets if name not in shown} == set()

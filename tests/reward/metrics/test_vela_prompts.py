@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, models
 from transformers import AutoConfig, AutoModel, PreTrainedTokenizerFast
 
 from reward.backbones.language import PlainTextEncoder
-from reward.metrics.vela.backbones import add_lora
+from reward.backbones.lora import add_lora
 from reward.metrics.vela.config import FusionSettings, ImageConfig, LoraSettings, TextConfig, VelaConfig
 from reward.metrics.vela.model import PromptTokenizer
 from reward.metrics.vela.prompts import Prompt

@@ -242,6 +242,8 @@ def test_the_metric_is_found_or_named(service):
 def test_addresses_and_keys_that_cannot_be(url, key, message):
     with pytest.raises(ConfigError, match=message):
         RemoteReward(url, "vela", api_key=key)
+    with pytest.raises(ConfigError, match="no token=: set CAPREWARD_TOKEN"):
+        RemoteReward("http://x", "vela", token="secret")
 
 
 def call(reward, *captions):

@@ -66,6 +66,7 @@ def test_missing_data_give_none_and_captions_without_a_word_the_lowest(make, bes
     assert given == [pytest.approx(best), lowest, lowest, None]
     assert all(type(value) is float for value in given[:3])
     assert call(make(), []) == []
+    assert call(make(), ["red star"], prompts=None) == [pytest.approx(best)]
     assert make().rewards([CaptionSample("red star", RED)]) == [pytest.approx(best)]  # as decoding asks
 
 

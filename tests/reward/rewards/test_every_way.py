@@ -5,7 +5,6 @@ import uuid
 from dataclasses import replace
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -17,7 +16,7 @@ from tests.integrations.test_adapters import by_ms_swift, by_openrlhf, by_verl
 from tests.reward.scoring.small_data import scored
 from tests.reward.service.in_process import App
 from tests.toys import trainer
-from tests.toys.json_lines import write_lines
+from tests.toys.json_lines import read_lines, write_lines
 from tests.toys.picture_scorer import SPEC, PictureScorer
 
 MISSING = -9.0  # what adapters are told to give in place of None
@@ -93,8 +92,8 @@ def by_file(rows, folder):
 def by_ray(rows, folder):
     data = write_data(rows, folder)
     summary = score_files(data, PictureScorer(), folder / "out", weights={"bright": 1}, workers=0)
-    (part,) = (folder / "out").glob("part-*.parquet")
-    rewards = pq.read_table(part).column("reward").to_pylist()
+    (part,) = (folder / "out").glob("part-*.jsonl")
+    rewards = [row["reward"] for row in read_lines(part)]
     assert summary.scored == len(rewards) - rewards.count(None)
     return rewards
 

@@ -74,7 +74,6 @@ def test_what_is_no_source_is_refused_when_the_reward_is_made(metric, source, me
         (HarmonicReward, ["absent/model"], {"task": "documents"}, ConfigError, "is not given the questions"),
         (TournamentReward, ["absent/model"], {"max_comparisons": 0}, ValueError, "must be at least 1, got 0"),
         (LengthReward, [], {}, ConfigError, "needs low, high or both"),
-        (LengthReward, [1, 2], {"tokenizer": "bert"}, ConfigError, r"must have encode\(text\), got 'bert'"),
         (RepetitionReward, [3], {"window": 2}, ConfigError, "1 <= n <= window"),
         (rates_captions, [torch.nn.Linear(1, 1)], {}, ConfigError, "got Linear"),
         (AsyncReward, [AsyncReward(MetricReward("length"))], {}, TypeError, "needs a plain reward function"),

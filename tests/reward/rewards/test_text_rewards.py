@@ -9,13 +9,6 @@ from reward import LengthReward, RepetitionReward
 from tests.toys.trainer import call
 
 
-class Letters:
-    """A tokenizer whose tokens are letters, between two marks."""
-
-    def encode(self, text):
-        return [1, *map(ord, text), 2]
-
-
 def words(count):
     return " ".join(f"word{number}" for number in range(count))
 
@@ -25,8 +18,6 @@ def test_it_is_trls_soft_overlong_punishment_but_for_1():
     theirs = get_soft_overlong_punishment(max_completion_len=100, soft_punish_cache=20)
     expected = [value + 1 for value in theirs(completion_ids=[[0] * length for length in lengths])]
     assert call(LengthReward(high=80, margin=20), list(map(words, lengths))) == pytest.approx(expected)
-    of_tokens = LengthReward(high=80, margin=20, tokenizer=Letters())
-    assert call(of_tokens, ["a" * length for length in lengths]) == pytest.approx(expected)
 
 
 def test_lengths_relative_to_the_references_count_the_ends_in():
@@ -35,8 +26,6 @@ def test_lengths_relative_to_the_references_count_the_ends_in():
     captions = [words(count) for count in (2, 3, 10, 11)] + ["?!", "a b c"]
     assert call(reward, captions, references=references) == [0, 1, 1, 0, 0, None]
     assert call(LengthReward(0.5, 2, relative=True, margin=1), [words(5)], references=[[words(2)]]) == [0.5]
-    of_tokens = LengthReward(1, 1, relative=True, tokenizer=Letters())
-    assert call(of_tokens, ["abc", "abcd"], references=[["xyz"], ["xyz"]]) == [1, 0]
 
 
 @settings(max_examples=40, deadline=None)

@@ -39,6 +39,7 @@ BAD_ROWS = [  # (line, kind of its error, part of the message)
     ('{"image": "text.png", "candidate": "a"}', "image", "is not an image"),
     ('{"image": "bomb.png", "candidate": "a"}', "image", "pixels"),
     ('{"image": "0.png", "candidate": "fail"}', "metric", "the caption says fail"),
+    ('{"image": "0.png", "candidate": "a"} {}', "row", "is not valid JSON: Extra data (character 38)"),
 ]
 
 

@@ -3,6 +3,7 @@
 import base64
 import csv
 import json
+import math
 import uuid
 from datetime import date, time
 from decimal import Decimal
@@ -16,6 +17,7 @@ from datasets import load_dataset as load
 from reward.errors import DataError
 from reward.metaeval.benchmarks.own_ratings import load_ratings
 from reward.scoring import rerank_dataset, score_dataset
+from reward.scoring.writers import json_line
 from tests.reward.scoring.small_data import read_rows
 from tests.toys.json_lines import read_lines, write_lines
 from tests.toys.picture_scorer import PictureScorer
@@ -104,6 +106,12 @@ def test_values_of_any_type_stay_and_are_json_in_tables_of_text(data, output, tm
     for name, value in row.items():
         expected = [as_text(value), ""] if is_text else [value, None]
         assert cells_of(tmp_path / f"out.{output}", name) == expected
+
+
+def test_a_line_of_json_has_paths_in_place_of_pictures_and_null_for_what_is_no_number():
+    rows = [{"a": {"bytes": None, "path": "1.png"}}, {"a": [math.inf, 1.5]}, {"a": b"\x00"}, {"a": "\u00e4"}]
+    lines = ['{"a": "1.png"}', '{"a": [null, 1.5]}', '{"a": "AA=="}', '{"a": "\u00e4"}']
+    assert [json_line(row) for row in rows] == [f"{line}\n" for line in lines]
 
 
 def test_groups_and_ratings_are_what_was_written(tmp_path):

@@ -6,7 +6,7 @@ import unicodedata
 import pytest
 from PIL import Image
 
-from reward.cli.summaries import print_summary
+from reward.cli.terminal import print_summary
 from reward.errors import DataError
 from reward.scoring import rerank_dataset, score_dataset
 from reward.scoring.readers import open_source

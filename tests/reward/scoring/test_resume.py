@@ -63,6 +63,17 @@ def test_an_edited_row_or_picture_costs_its_part_alone(change, tmp_path):
     assert rows == scored(data, tmp_path / "whole.jsonl", PictureScorer())[0]
 
 
+def test_a_row_that_was_given_another_image_competes_there_also_for_metrics_that_read_none(tmp_path, monkeypatch):
+    rows = [{"image": name, "caption": "a " * length} for name, length in (("1", 1), ("1", 2), ("2", 3))]
+    data, output = write_lines(tmp_path / "data.jsonl", rows), tmp_path / "out.jsonl"
+    with monkeypatch.context() as patch:
+        patch.setattr("reward.scoring.file_run.write_rows", stopped)
+        with pytest.raises(RuntimeError, match="stopped"):
+            rerank_dataset(data, "length", output)
+    write_lines(data, [*rows[:2], {**rows[2], "image": "1"}])
+    assert [row["rank"] for row in scored(data, output, "length", task=rerank_dataset)[0]] == [3, 2, 1]
+
+
 def test_an_interrupt_says_what_is_saved_and_moved_data_continue(tmp_path):
     data, output = make_data(tmp_path, 9), tmp_path / "out.jsonl"
     said = r"stopped; 6 rows are saved in .*out\.jsonl\.partial; run the same again"

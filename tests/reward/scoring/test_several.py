@@ -100,3 +100,9 @@ def test_candidates_are_ordered_by_the_weighted_mean(tmp_path):
 def test_an_option_that_nobody_chose_makes_no_other_run():
     assert Metrics.of("vela", dtype=None).identity == Metrics.of("vela").identity
     assert Metrics.of("vela", dtype="float64").identity != Metrics.of("vela").identity
+
+
+def test_a_caption_without_a_word_has_no_reward_of_a_metric_that_lacks_its_references(tmp_path):
+    rows = [{"caption": "...", "references": []}, {"caption": "a", "references": ["a"]}]
+    (row, _), _ = scored(rows, tmp_path / "out.jsonl", ["unigram", "length"])
+    assert (row["unigram_reward"], row["length_reward"]) == (None, 0.0)

@@ -1,6 +1,7 @@
 """Pairs of captions from columns, from corruptions on demand and from scenes become balanced training rows."""
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from datasets import DatasetDict
@@ -58,6 +59,29 @@ def test_columns_named_after_categories_hold_texts_lists_or_nothing():
     assert len({held_out.draw(first, epoch).incorrect for epoch in range(20)}) == 1
 
 
+def as_message(texts):
+    return [[{"role": "assistant", "content": text}] for text in texts]
+
+
+BETTER, WORSE = ["A red star.", "Two cats.", "A dog."], ["A star.", "Cats.", "An animal."]
+NO_PAIRS = dict.fromkeys(("caption", "incorrect", "category"))
+BATTLES = {"source1": ["a"] * 4, "source2": ["b"] * 4, "winner": ["a", "b", "a", "equal"]}
+BATTLES |= {"caption1": [BETTER[0], WORSE[1], BETTER[2], "One."], "caption2": [WORSE[0], BETTER[1], WORSE[2], "Two."]}
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        pytest.param({"chosen": BETTER, "rejected": WORSE}, id="texts"),
+        pytest.param({"chosen": as_message(BETTER), "rejected": as_message(WORSE)}, id="messages"),
+        pytest.param(BATTLES, id="battles, one of them a tie"),
+    ],
+)
+def test_preferences_are_pairs_of_one_kind(columns):
+    pairs = table(pair_rows(len(next(iter(columns.values()))), **NO_PAIRS, **columns))
+    assert (pairs.counts(), captions(pairs)[::2], captions(pairs)[1::2]) == ({"preference": 3}, BETTER, WORSE)
+
+
 def test_a_corruption_that_a_caption_does_not_allow_is_made_of_another():
     rows = pair_rows(3, caption=["Star.", "Ring.", "A cat sleeps. A dog runs."], incorrect=None, category=None)
     pairs = table(rows, "shuffle")
@@ -84,12 +108,15 @@ def test_what_is_left_out_is_told():
         ({"caption": ["a", " ", "c", "d"]}, "row 1: candidate is empty"),
         ({"category": ["a", "b", "c", None]}, "row 3: category of a negative must be a string"),
         ({"incorrect_action": [1, 2, 3, 4]}, "row 0: text of a negative must be a string"),
+        ({**NO_PAIRS, "chosen": ["a"] * 4, "rejected": [1] * 4}, "row 0: a completion must be a string or a list"),
+        ({**NO_PAIRS, **BATTLES, "winner": ["c"] * 4}, "row 0: winner must be 'a', 'b' or 'equal', got 'c'"),
+        ({**NO_PAIRS, **BATTLES, "winner": ["equal"] * 4}, "no pairs of the categories preference; it offers repeat"),
         ({"category": ["noun"] * 4}, "no pairs of the categories count; it offers noun, repeat, shuffle"),
     ],
 )
 def test_bad_columns_name_split_and_row(columns, message):
     with pytest.raises(DataError, match=message):
-        table(pair_rows(**columns), *(["count"] if "offers" in message else []))
+        table(pair_rows(**columns), *(["count"] if "offers noun" in message else []))
 
 
 def test_pairs_of_several_sets_are_taken_together_whatever_columns_they_have(tmp_path):
@@ -107,6 +134,14 @@ def test_pairs_of_several_sets_are_taken_together_whatever_columns_they_have(tmp
         load_pairs("scenes", tmp_path / "one")
     with pytest.raises(DataError, match=r"no part 'val': expected val or val\.pairs; there are train"):
         load_pairs(tmp_path / "other")
+
+
+def test_a_folder_of_files_may_be_named_from_here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("data").mkdir()
+    for part in ("train", "val"):
+        pair_rows(2).to_parquet(f"data/{part}.parquet")
+    assert load_pairs("data")["val"].counts()["count"] == 2
 
 
 def test_scenes_give_every_kind_equally_often_and_other_scenes_each_epoch():

@@ -24,6 +24,7 @@ from reward.training.config import make_config, read_config_file
         ({"stages": {"a": {"model": {}}}}, "stage 'a' cannot set model"),
         ({"stages": {"../a": {}}}, "the name of a stage is a text of letters, digits, _, . and -, got '../a'"),
         ({"stages": {"a": {"epochs": 0}}}, "stage 'a': training config: epochs must be greater than or equal to 1"),
+        ({"loss": "bradley_terry", "eval_batch_size": 3}, r"eval_batch_size must be divisible by 2 \(two captions"),
         ({"loss": "bce", "batch_size": 3}, r"batch_size must be divisible by 2 \(two captions per pair\), got 3"),
     ],
 )
