@@ -67,7 +67,7 @@ LOADED = {
     "score rows.jsonl -m length -o scores.parquet": TABLES,
     "score rows.jsonl -m clipscore=clip -o clip.jsonl": {*TRANSFORMERS, "open_clip", "pandas"},
     "rerank lists.jsonl -m length -o ranked.jsonl": set(),
-    "pairs scored.jsonl --prompt x -o pairs.jsonl": set(),
+    "pairs scored.jsonl --prompt x -o pairs.parquet": TABLES,
     "corrupt rows.jsonl --words all -o wrong.parquet": TABLES,
     "bench --list": set(),
     "bench rated.jsonl -m length --resamples 9": {*TABLES, "scipy"},

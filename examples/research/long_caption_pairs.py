@@ -21,7 +21,7 @@ from pathlib import Path
 
 from reward.backbones.clip_tokens import CLIP_TOKENS, clip_length, first_different_token
 from reward.errors import DataError
-from reward.judges.sources import load_judge
+from reward.judges.loading import load_judge
 from reward.metaeval.benchmarks.contrast import PAIRS_FILE
 from reward.scoring.readers import open_source
 from reward.training.corruptions.datasets import CaptionRows, caption_and_image

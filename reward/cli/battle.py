@@ -79,8 +79,8 @@ class JudgingOptions:
             typer.BadParameter: options that do not go together.
             typer.Exit: no battle could be judged.
         """
+        from reward.judges.loading import load_judge
         from reward.judges.pairwise import PairwiseJudge
-        from reward.judges.sources import load_judge
         from reward.metaeval.arena import read_battles
         from reward.metaeval.arena.judging import judge_battles
 

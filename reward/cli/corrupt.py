@@ -88,7 +88,7 @@ def corrupt(
     out, and counted. After Ctrl-C or a kill, run the same command again to continue: answers and embeddings are saved
     beside the output, in hidden files.
     """
-    from reward.judges.sources import load_judge
+    from reward.judges.loading import load_judge
 
     # What goes together is checked before torch and the data are touched.
     if judge is None:

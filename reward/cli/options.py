@@ -146,7 +146,7 @@ JudgeSettings = Annotated[
         "--judge-set",
         metavar="NAME=VALUE",
         help="Setting of the model; of a server concurrency, cache (a file that keeps its answers), prices (of a "
-        "million tokens read and written, as in [2.5,10]), timeout, retries, top_logprobs and extra_body (JSON); of "
+        "million tokens read and written, as in [2.5,10]), timeout, retries and extra_body (JSON); of "
         "one here device, dtype, batch_size and revision. Repeat it for several.",
     ),
 ]

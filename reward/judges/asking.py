@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
+from reward.judges.chat import Refused, Unanswered
+
+_LOST_BY_A_SERVER = 3  # questions in a row that are not answered by one that is down
+R = TypeVar("R")
 T = TypeVar("T")
 
 
@@ -45,23 +49,75 @@ class Twins(Generic[T]):
         return ours.result(), False
 
 
-def ask_in_threads(ask: Callable[[T], None], keys: Iterable[T], most: int, stop: threading.Event) -> None:
-    """Calls `ask` with each key, in as many threads as there are keys, and `most` at most; `stop` ends it early."""
-    queue: SimpleQueue[T] = SimpleQueue()
-    for key in keys:
-        queue.put(key)
+class Workers:
+    """Threads that ask a server, and end when it is down.
 
-    def work() -> None:
-        with suppress(Empty):
-            while not stop.is_set():
-                ask(queue.get_nowait())
+    Args:
+        most: how many at a time.
+    """
 
-    threads = [start_thread(work) for _ in range(min(most, queue.qsize()))]
-    try:
-        for thread in threads:
-            thread.join()
-    finally:
-        stop.set()  # Ctrl-C: what is under way is still kept, and nothing else is asked
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._lost_in_a_row = 0
+        self._lock = threading.Lock()
+
+    def ask_each(
+        self, requests: Sequence[R], ask: Callable[[R, threading.Event], T]
+    ) -> tuple[list[T | None], dict[int, Refused | Unanswered]]:
+        """What `ask` gives for each request, None where there is a failure; and {index of a request: the failure}.
+
+        Args:
+            requests: whatever `ask` takes.
+            ask: its second argument is set when nothing else is to be asked.
+
+        Raises:
+            Exception: what `ask` raised, unless it is Refused or Unanswered; also Unanswered by several in a row.
+        """
+        results: list[T | None] = [None] * len(requests)
+        failures: dict[int, Refused | Unanswered] = {}
+        problems: list[Exception] = []  # of the server
+        stop = threading.Event()
+        queue: SimpleQueue[int] = SimpleQueue()
+        for index in range(len(requests)):
+            queue.put(index)
+
+        # Threads write into the same list and dict, but each only what belongs to its request.
+        def ask_one(index: int) -> None:
+            try:
+                results[index] = ask(requests[index], stop)
+            except Stopped:
+                return
+            except Refused as error:
+                failures[index] = error
+            except Unanswered as error:
+                failures[index] = error
+                with self._lock:
+                    self._lost_in_a_row += 1
+                # All questions under way fail when a server goes down, so more than these must.
+                if self._lost_in_a_row >= max(self.most, _LOST_BY_A_SERVER):
+                    problems.append(error)
+                    stop.set()
+                return
+            except Exception as error:  # whatever it is, the others must finish before it is raised
+                problems.append(error)
+                stop.set()
+                return
+            self._lost_in_a_row = 0
+
+        def work() -> None:
+            with suppress(Empty):
+                while not stop.is_set():
+                    ask_one(queue.get_nowait())
+
+        threads = [start_thread(work) for _ in range(min(self.most, len(requests)))]
+        try:
+            for thread in threads:
+                thread.join()
+        finally:
+            stop.set()  # Ctrl-C: what is under way is still kept, and nothing else is asked
+        if problems:
+            raise problems[0]
+        return results, failures
 
 
 def start_thread(work: Callable[[], None]) -> threading.Thread:

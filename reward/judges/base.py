@@ -195,14 +195,6 @@ class Judge(Protocol):
         """
         ...
 
-    def pieces(self, text: str) -> tuple[str, ...] | None:
-        """How the judge's tokenizer cuts a text, as stripped, non-empty token texts; None where that is unknown.
-
-        `pieces("0.85") == ("0", ".", "8", "5")` says that digits are written one by one, and `pieces("5") == ("5",)`
-        that 5 is a single token.
-        """
-        ...
-
 
 def token_text(token: str) -> str:
     """A token's text as answers are compared: without white space and the marks that tokenizers use for it.

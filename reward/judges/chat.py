@@ -22,6 +22,7 @@ from reward.judges.replies import spelled_letters
 if TYPE_CHECKING:
     from reward.data.samples import ImageLike
 
+MOST_ALTERNATIVES = 20  # of a token, as the API allows
 _PNG_PIXELS = 1_000_000
 _ENDED = ("stop", "eos", "eos_token", "end_turn", "stop_sequence")  # how servers say that a reply ended by itself
 _CUT_SHORT = ("length", "max_tokens")
@@ -123,39 +124,6 @@ def request_key(question: Question, image_key: str | None, settings: Mapping[str
     if question.temperature:
         content["sampled"] = [question.temperature, question.seed]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def reply_of_stream(text: str) -> Any:
-    """The completion in a reply that was sent as an event stream, or as JSON that is called a text; else the text.
-
-    Example:
-        >>> stream = 'data: {"choices": [{"delta": {"content": "4"}}]}\\n\\ndata: [DONE]'
-        >>> reply_of_stream(stream)["choices"][0]["message"]
-        {'content': '4'}
-    """
-    lines = [line[5:].strip() for line in text.split("\n") if line.startswith("data:")]
-    if not lines:
-        return json.loads(text)
-    events = [json.loads(line) for line in lines if line != "[DONE]"]
-    if not events or not all(isinstance(event, dict) for event in events):
-        return text
-    reply: dict[str, Any] = {}
-    for event in events:
-        reply.update((name, value) for name, value in event.items() if value is not None)
-    # Some gateways send one event, which holds the whole completion.
-    if "error" in reply or "message" in str(events[-1].get("choices")):
-        return reply
-    content = ""
-    positions: list[Any] = []
-    reason = None
-    for event in events:
-        for choice in event.get("choices") or []:
-            content += _text_of(choice.get("delta") or {})
-            positions += (choice.get("logprobs") or {}).get("content") or []
-            reason = choice.get("finish_reason") or reason
-    logprobs = {"content": positions} if positions else None
-    reply["choices"] = [{"finish_reason": reason, "logprobs": logprobs, "message": {"content": content}}]
-    return reply
 
 
 def read_reply(reply: Any, *, top: int | None) -> list[Answer]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import logging
 import os
 import re
@@ -11,7 +12,6 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 from uuid import uuid4
 
 import openai
@@ -21,6 +21,7 @@ from reward.http_client import GarbledReply, UnusableReply, backoff, printable, 
 from reward.judges.asking import Stopped
 from reward.judges.base import PROBABILITIES, TEXT, Answer, NoProbabilities, Question
 from reward.judges.chat import (
+    MOST_ALTERNATIVES,
     ChatRequest,
     MissingProbabilities,
     OddProbabilities,
@@ -30,7 +31,6 @@ from reward.judges.chat import (
     data_url,
     read_bill,
     read_reply,
-    reply_of_stream,
 )
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Connection:
     Attributes:
         client: of the package openai.
         address: where requests go.
-        place: the address for messages.
+        endpoint: the address without user and password, for messages.
     """
 
     def __init__(self, judge: ServerJudge) -> None:
@@ -96,12 +96,11 @@ class Connection:
         self.address = str(self.client.base_url)
         # The address may come from the environment, with a user and a password.
         parts = urlsplit(self.address)
-        self.place = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
-        self._proxy = None if is_here else _proxy_for(self.address)
+        self.endpoint = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl().rstrip("/")
         self._free = threading.BoundedSemaphore(judge.concurrency)
         self._urls: dict[str | None, str] = {}
         self._length_field = "max_tokens"
-        self._most_alternatives = 1_000  # until the server says that it allows fewer
+        self._most_alternatives = MOST_ALTERNATIVES  # until the server says that it allows fewer
         self._probing = threading.Lock()
         self._hears_system: bool | None = None
         if judge.base_url is None:  # OpenAI's own does
@@ -149,13 +148,13 @@ class Connection:
             return [str(model["id"]) for model in reply["data"]]
         except openai.APIConnectionError as error:
             advice = "start it, or check the address, as in http://localhost:8000/v1#MODEL"
-            problem = f"no server can be asked at {self.place}: {self._reason(error)}; {advice}"
+            problem = f"no server can be asked at {self.endpoint}: {self._reason(error)}; {advice}"
         except openai.APIStatusError as error:
             problem = ""
             if error.status_code in (401, 403):
                 problem = f"the server refuses the key in ${self._judge.key_name} ({self._reason(error)})"
             if error.status_code == 503:  # llama.cpp's while it loads the model
-                problem = f"the server at {self.place} is not ready ({self._reason(error)}); run again when it is"
+                problem = f"the server at {self.endpoint} is not ready ({self._reason(error)}); run again when it is"
         except (openai.APIError, UnusableReply, LookupError, TypeError, ValueError):  # a page, not a list
             problem = ""
         # Outside of `except`: the client's error, which holds the key, must not be chained.
@@ -222,9 +221,8 @@ class Connection:
             fate = ""
         elif judge.cache is not None:
             fate = ". Answers so far are kept; run again to go on"
-        message = (
-            f"the server of {judge.name!r} at {self.place} did not answer in {attempt + 1} tries, last: {reason}{fate}"
-        )
+        server = f"the server of {judge.name!r} at {self.endpoint}"
+        message = f"{server} did not answer in {attempt + 1} tries, last: {reason}{fate}"
         if isinstance(result, openai.APIConnectionError) and not isinstance(result, openai.APITimeoutError):
             raise JudgeError(message)  # nobody is there
         raise Unanswered(message)
@@ -237,8 +235,8 @@ class Connection:
         try:
             with self._free:
                 reply = self._post(url, fields)
-            if isinstance(reply, str):
-                reply = reply_of_stream(reply)
+            if isinstance(reply, str):  # JSON that a server calls a text
+                reply = json.loads(reply)
             answer = read(reply)
         except (openai.APIError, UnusableReply, GarbledReply, ValueError, RecursionError) as error:
             # The last two are of broken JSON. The client before 3.0 takes what is raised while it reads a reply for a
@@ -285,18 +283,13 @@ class Connection:
             advice = "check the model's name, and that base_url ends as the server wants it, mostly with /v1"
             path = problem.request.url.path
             if not path.endswith(_CHATS):
-                advice = (
-                    f"check the model's name, and that the server has {path} (vLLM: of rerankers and reward models)"
-                )
-            raise Unanswered(f"no model {self._judge.model!r} at {self.place} ({reason}); {advice}")
+                advice = f"check the model's name, and that the server has {path}"
+            raise Unanswered(f"no model {self._judge.model!r} at {self.endpoint} ({reason}); {advice}")
         if 300 <= status < 400:
             target = printable(problem.response.headers.get("location", "another address"), self._key)
-            raise JudgeError(f"the server at {self.place} sends us on to {target}; give that address as base_url")
+            raise JudgeError(f"the server at {self.endpoint} sends us on to {target}; give that address as base_url")
         if status < 500 and status not in (408, 409, 429):
-            advice = ""
-            if "temperature" in reason:
-                advice = '; say how it is to sample, as in extra_body={"temperature": 1}'
-            raise Refused(f"the server refuses the question ({reason}){advice}")
+            raise Refused(f"the server refuses the question ({reason})")
         wait = requested_wait(problem)
         if wait > _MOST_PATIENCE:
             raise JudgeError(f"the server wants us to wait {wait:.0f} s ({reason}); run again then")
@@ -308,11 +301,8 @@ class Connection:
         if seconds + wait > _QUIET_WAIT and now >= self._quiet_until:
             level = logging.WARNING
             self._quiet_until = now + wait
-        patience = ""
-        if self._judge.patience:
-            patience = f", and up to {self._judge.patience:.0f} s while nobody answers"
-        message = "%s: waiting %.0f s to ask %s at %s again (%.0f s so far%s): %s"
-        logger.log(level, message, subject, wait, self._judge.model, self.place, seconds, patience, reason)
+        message = "%s: waiting %.0f s to ask %s at %s again (%.0f s so far): %s"
+        logger.log(level, message, subject, wait, self._judge.model, self.endpoint, seconds, reason)
 
     def _url(self, question: Question, image_key: str | None) -> str | None:
         """The question's image as text; those of the last images are kept for other questions about them."""
@@ -388,8 +378,6 @@ class Connection:
                 text += f" - {detail}"
         elif not isinstance(problem, openai.APIError | GarbledReply | UnusableReply):
             text = f"the reply is cut off ({problem})"
-        if self._proxy is not None and not isinstance(problem, UnusableReply):
-            text += f", by the proxy {self._proxy}"
         return printable(text, self._key)
 
 
@@ -405,13 +393,3 @@ def is_absent(problem: Exception) -> bool:
     if isinstance(problem, openai.APIStatusError):
         return problem.status_code in (502, 503, 504)
     return isinstance(problem, openai.APIConnectionError) and not isinstance(problem, openai.APITimeoutError)
-
-
-def _proxy_for(address: str) -> str | None:
-    """The proxy of the environment that requests to an address take, without its user and password."""
-    url = urlsplit(address)
-    if proxy_bypass(url.hostname or ""):
-        return None
-    proxies = getproxies()
-    proxy = proxies.get(url.scheme) or proxies.get("all")
-    return None if proxy is None else proxy.rpartition("@")[2]

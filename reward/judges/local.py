@@ -116,10 +116,6 @@ class LocalJudge:
         template = getattr(processor, "chat_template", None)
         return fingerprint_object([self.model, processor, template, tokenizer, self.max_thinking])
 
-    def pieces(self, text: str) -> tuple[str, ...]:
-        """How the tokenizer cuts a text; see Judge."""
-        return self.writer.pieces(text)
-
     def answer_distribution(self, questions: Sequence[Question], answers: Sequence[str]) -> np.ndarray:
         """Probabilities (N, len(answers)) from the whole vocabulary; see Judge.
 

@@ -177,7 +177,10 @@ class PromptWriter:
         return [self._ids_of[answer] for answer in answers]
 
     def pieces(self, text: str) -> tuple[str, ...]:
-        """How the tokenizer cuts a text; see Judge."""
+        """How the tokenizer cuts a text: token texts that are stripped and not empty.
+
+        `pieces("0.85") == ("0", ".", "8", "5")` says that digits are written one by one.
+        """
         ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
         pieces = [token_text(self.token_texts[token]) for token in ids]
         return tuple(filter(None, pieces))

@@ -20,11 +20,9 @@ from typing import NamedTuple
 from reward.data.written_captions import blank, blank_reasoning
 
 _LABEL_REACH = 80  # characters that are searched for a label before an answer
-_THOUSANDS = re.compile(r"[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?")
+_LIST_ITEM = re.compile(r"^[ \t]*[(\[]?(\d{1,2})[.)\]][ \t]+(?=\S)", re.M)
 _DECIMALS = re.compile(r"\d*[.,]\d+|\d+")
 _BETWEEN = re.compile(r"between\s*$", re.I)
-_PERCENT = re.compile(r"\s*\\?%")
-_LIST_ITEM = re.compile(r"^[ \t]*[(\[]?(\d{1,2})[.)\]][ \t]+(?=\S)", re.M)
 _BOXED = re.compile(r"(?:\\boxed\s*\{(?:\\text\s*\{)?|<(?:answer|score|grade|rating|verdict)>)\s*[$*_\"'(\[]*$", re.I)
 # What may stand before an answer at the beginning of a reply: marks, or words that end in a colon, equals sign or "is".
 _OPENING = re.compile(r"[^\w.,\-\u2212]*(?:[^\d:=\n]{1,60}(?:[:=]|\bis\b)[^\w.,\-\u2212]*)?")
@@ -254,8 +252,6 @@ def _numbers_in(plain: str, low: float, high: float) -> list[Reading]:
                 end = out_of.end()
                 continue
             problem = f"the grade must be out of {high:g}"
-        elif out_of is None and high != 100 and _PERCENT.match(plain, end):
-            problem = f"the grade must be out of {high:g}"
         if math.isnan(value):
             problem = "the answer holds a number that cannot be read"
         readings.append(Reading(match.start(), end, match[0], value, problem, is_count))
@@ -275,11 +271,9 @@ def _goes_on(plain: str, end: int, allowed: re.Pattern[str]) -> bool:
 def _value(text: str) -> float:
     """A number as it is written; NaN for what is none, such as 1.2.3."""
     digits = text.lstrip("-\u2212")
-    value = math.nan
-    if _THOUSANDS.fullmatch(digits):
-        value = float(digits.replace(",", ""))
-    elif _DECIMALS.fullmatch(digits):
-        value = float(digits.replace(",", "."))
+    if not _DECIMALS.fullmatch(digits):
+        return math.nan
+    value = float(digits.replace(",", "."))
     return value if digits == text else -value
 
 
@@ -296,8 +290,7 @@ def _words_in(plain: str, words: Sequence[str]) -> list[Reading]:
         if match.start() < end:
             continue
         end = match.end()
-        # "a dog" is no answer A
-        if len(word) == 1 and match[0] != word and not _is_marked(plain, match):
+        if len(word) == 1 and match[0] != word:  # "a dog" is no answer A
             continue
         joint = patterns.between.match(plain, end)
         if joint and following and following.start() == joint.end():
@@ -309,16 +302,6 @@ def _words_in(plain: str, words: Sequence[str]) -> list[Reading]:
         is_count = _goes_on(plain, end, patterns.after_word)
         readings.append(Reading(match.start(), end, word, is_count=is_count))
     return readings
-
-
-def _is_marked(plain: str, match: re.Match[str]) -> bool:
-    """Whether a small letter is meant as a choice: alone on its line, in brackets, or last after a label."""
-    line = plain[plain.rfind("\n", 0, match.start()) + 1 :].split("\n", 1)[0]
-    if re.sub(r"[\W_]", "", line) == match[0]:
-        return True
-    around = plain[match.start() - 1 : match.start()] + plain[match.end() : match.end() + 1]
-    is_article = re.match(r" +\w", plain[match.end() :])
-    return around in ("()", "[]", "**") or (not is_article and _is_labelled(plain, match.start()))
 
 
 def _choose(plain: str, readings: list[Reading]) -> Reading | None:

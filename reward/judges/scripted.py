@@ -18,7 +18,6 @@ class ScriptedJudge:
     Args:
         answer: question -> Answer or its text, for `generate`.
         distribution: question -> {answer: probability}, for `answer_distribution`; answers left out have 0.
-        pieces: text -> its tokens; by default the text's characters without white space.
         name: how reports call it.
 
     Example:
@@ -32,12 +31,11 @@ class ScriptedJudge:
         answer: Callable[[Question], Answer | str] | None = None,
         distribution: Callable[[Question], Mapping[str, float]] | None = None,
         *,
-        pieces: Callable[[str], tuple[str, ...] | None] | None = None,
         name: str = "scripted",
     ) -> None:
         self.name = name
         self.usage = Usage()
-        self._answer, self._distribution, self._pieces = answer, distribution, pieces
+        self._answer, self._distribution = answer, distribution
 
     def answer_distribution(self, questions: Sequence[Question], answers: Sequence[str]) -> np.ndarray:
         """Probabilities (N, len(answers)) of `distribution`, or without it of the tokens that `answer` gives."""
@@ -80,9 +78,3 @@ class ScriptedJudge:
             except JudgeError as error:
                 failures[index] = str(error)
         return values, failures
-
-    def pieces(self, text: str) -> tuple[str, ...] | None:
-        """The text's tokens; see Judge."""
-        if self._pieces is not None:
-            return self._pieces(text)
-        return tuple("".join(text.split()))

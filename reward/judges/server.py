@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from reward.errors import ConfigError, ImageError, JudgeError
-from reward.judges.asking import Stopped, Twins, ask_in_threads, start_thread
+from reward.judges.asking import Twins, Workers, start_thread
 from reward.judges.base import (
     PROBABILITIES,
     TEXT,
@@ -28,7 +28,7 @@ from reward.judges.base import (
     image_keys,
 )
 from reward.judges.cache import AnswerCache
-from reward.judges.chat import ChatRequest, Refused, Sampled, Unanswered, request_key
+from reward.judges.chat import MOST_ALTERNATIVES, ChatRequest, Refused, Sampled, Unanswered, request_key
 from reward.judges.replies import ANSWER_LENGTH, lone_answer, weighed
 from reward.optional import require
 
@@ -37,8 +37,6 @@ logger = logging.getLogger(__name__)
 if TYPE_CHECKING:
     from reward.judges.connection import Connection
 
-_LOST_BY_A_SERVER = 3  # questions in a row that are not answered by one that is down
-_MOST_ALTERNATIVES = 20  # what the API allows
 R = TypeVar("R")
 T = TypeVar("T")
 
@@ -55,8 +53,8 @@ class ServerJudge:
     of both kinds cannot be compared. Where probabilities are read, a reply without them is asked again, up to three
     times, and has then no answer and a reason.
 
-    The server lists only the 20 most likely tokens (`top_logprobs`), not the whole vocabulary. An answer that is not
-    listed gets probability 0: each of its spellings is in fact at most as likely as the last token listed.
+    The server lists only the 20 most likely tokens, or the fewer that it allows, not the whole vocabulary. An answer
+    that is not listed gets probability 0: each of its spellings is in fact at most as likely as the last token listed.
 
     Some chat templates drop system messages without a word. Two short requests find out, unless the server is OpenAI's
     own: where the message does not arrive, it opens the first turn of the user, as with `LocalJudge`.
@@ -73,7 +71,6 @@ class ServerJudge:
         cache: file to keep answers in (SQLite, made if absent); None keeps none. Answers belong to the server's
             address, the model and the settings of the request. A new file settles anew how answers are read.
         prices: price of a million tokens read and of a million written, for `usage.cost`.
-        top_logprobs: alternatives to ask for, where a server allows fewer than 20.
         extra_body: further fields of each request, such as `{"chat_template_kwargs": {"enable_thinking": False}}`;
             they are part of the judge's name.
         patience: seconds for which a server that nobody answers for, perhaps since it restarts, is asked again beyond
@@ -103,7 +100,6 @@ class ServerJudge:
         retries: int = 6,
         cache: str | os.PathLike[str] | None = None,
         prices: tuple[float, float] | None = None,
-        top_logprobs: int = _MOST_ALTERNATIVES,
         extra_body: Mapping[str, Any] | None = None,
         patience: float | None = None,
     ) -> None:
@@ -111,8 +107,6 @@ class ServerJudge:
         if concurrency < 1 or retries < 0 or not timeout > 0:
             bounds = "concurrency must be at least 1, retries at least 0 and timeout above 0"
             raise ConfigError(f"{bounds}, got {concurrency}, {retries} and {timeout}")
-        if not 1 <= top_logprobs <= _MOST_ALTERNATIVES:
-            raise ConfigError(f"top_logprobs must be in 1..{_MOST_ALTERNATIVES}, got {top_logprobs}")
         if patience is not None and not patience >= 0:
             raise ConfigError(f"patience must be at least 0 s, got {patience}")
         parts = urlsplit(base_url or "")
@@ -134,7 +128,6 @@ class ServerJudge:
         self.patience = patience
         self.cache = cache
         self.prices = prices
-        self.top_logprobs = top_logprobs
         self.extra_body = dict(extra_body or {})
         if base_url is None and not os.environ.get("OPENAI_BASE_URL") and not os.environ.get(api_key_env):
             raise ConfigError(f"no API key: set the environment variable {api_key_env}, or give base_url")
@@ -158,7 +151,7 @@ class ServerJudge:
         self._answers: AnswerCache | None = None
         self._lock = threading.RLock()
         self._twins: Twins[Answer] = Twins()
-        self._lost_in_a_row = 0
+        self._workers = Workers(self.concurrency)
 
     def close(self) -> None:
         """Closes connections and cache; the next question opens them again."""
@@ -168,9 +161,6 @@ class ServerJudge:
             if self._answers is not None:
                 self._answers.store.close()
             self._connection = self._answers = None
-
-    def pieces(self, text: str) -> None:
-        """None: a server does not tell how it cuts texts. See Judge."""
 
     def answer_distribution(self, questions: Sequence[Question], answers: Sequence[str]) -> np.ndarray:
         """Probabilities (N, len(answers)); see Judge, and the class for answers that are not listed.
@@ -184,7 +174,7 @@ class ServerJudge:
         """
         check_asked(questions, answers)
         check = partial(lone_answer, words=answers)
-        replies, failures = self._ask_all(questions, max_tokens=ANSWER_LENGTH, top=self.top_logprobs, check=check)
+        replies, failures = self._ask_all(questions, max_tokens=ANSWER_LENGTH, top=MOST_ALTERNATIVES, check=check)
         return weighed(replies, failures, answers)
 
     def generate(
@@ -195,14 +185,12 @@ class ServerJudge:
         top_logprobs: int = 0,
         track: Sequence[str] = (),
     ) -> list[Answer]:
-        """Answers in order; see Judge. `top_logprobs` is at most that of the class, and `track` is ignored.
+        """Answers in order; see Judge. At most 20 of the `top_logprobs` are listed, and `track` is ignored.
 
         Raises:
             JudgeError: as for `answer_distribution`.
         """
         check_asked(questions)
-        if top_logprobs > self.top_logprobs:
-            raise ValueError(f"the server lists at most {self.top_logprobs} tokens, but top_logprobs={top_logprobs}")
         return answered(*self._ask_all(questions, max_tokens=max_new_tokens, top=top_logprobs))
 
     def sample(
@@ -382,47 +370,12 @@ class ServerJudge:
     def _ask_each(
         self, requests: Sequence[R], ask: Callable[[R, threading.Event], T]
     ) -> tuple[list[T | None], dict[int, Refused | Unanswered]]:
-        """What `ask` gives for each request, in threads; None where the failures have the reason.
-
-        Raises:
-            JudgeError: the server is down, or refuses us.
-        """
-        results: list[T | None] = [None] * len(requests)
-        failures: dict[int, Refused | Unanswered] = {}
-        problems: list[Exception] = []  # of the server
-        unanswered: list[Exception] = []
-        stop = threading.Event()
-
-        # Threads write into the same list and dict, but each only what belongs to its request.
-        def ask_one(index: int) -> None:
-            try:
-                results[index] = ask(requests[index], stop)
-            except Stopped:
-                return
-            except Refused as error:
-                self._lost_in_a_row = 0
-                failures[index] = error
-            except Unanswered as error:
-                failures[index] = error
-                unanswered.append(error)
-                with self._lock:
-                    self._lost_in_a_row += 1
-                # All questions under way fail when a server goes down, so more than these must.
-                if self._lost_in_a_row >= max(self.concurrency, _LOST_BY_A_SERVER):
-                    problems.append(error)
-                    stop.set()
-            except Exception as error:  # whatever it is, the others must finish before it is raised
-                problems.append(error)
-                stop.set()
-            else:
-                self._lost_in_a_row = 0
-
-        ask_in_threads(ask_one, range(len(requests)), self.concurrency, stop)
-        # Where nothing was ever answered, it is no question's fault.
-        if unanswered and not self.usage.answered and not self.usage.cached:
-            problems.append(unanswered[0])
-        if problems:
-            raise problems[0]
+        """See `Workers.ask_each`; where nothing was ever answered, it is no question's fault, and that is raised."""
+        results, failures = self._workers.ask_each(requests, ask)
+        if not self.usage.answered and not self.usage.cached:
+            for failure in failures.values():
+                if isinstance(failure, Unanswered):
+                    raise failure
         return results, failures
 
     def _ask(self, key: str, request: ChatRequest, stop: threading.Event) -> Answer:

@@ -16,8 +16,8 @@ import numpy as np
 from reward.errors import ConfigError
 from reward.http_client import GarbledReply, UnusableReply
 from reward.judges.chat import Refused, data_url
+from reward.judges.loading import load_judge
 from reward.judges.server import ServerJudge
-from reward.judges.sources import load_judge
 from reward.judges.wording import quoted
 from reward.metrics.crossencoder import SPEC as CROSSENCODER
 from reward.metrics.embedscore import SPEC as EMBEDSCORE

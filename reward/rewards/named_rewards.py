@@ -140,7 +140,7 @@ class HarmonicReward(_JudgeReward):
             a folder of `HarmonicScorer.save_pretrained`; or a judge of `reward.judges`, such as `ServerJudge`.
         weights: over overall, correctness, completeness, clarity, fluency and conciseness; None takes `overall` alone,
             which has weights of its own for the criteria.
-        options: settings of `HarmonicScorer`, such as gamma, task ("captioning" or "referring"), prompt and pad_images,
+        options: settings of `HarmonicScorer`, such as gamma, task ("captioning" or "referring") and prompt,
             and further arguments of `MetricReward`.
 
     Example:

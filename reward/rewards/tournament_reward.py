@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from reward.judges.base import Judge
+from reward.judges.loading import LazyJudge
 from reward.judges.pairwise import JudgePair, PairwiseJudge
-from reward.judges.sources import LazyJudge
 from reward.metrics.base import MetricSpec
 from reward.metrics.scorer import CandidateScores, CaptionScorer, Group
 from reward.registry import check_loading

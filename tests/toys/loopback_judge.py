@@ -20,13 +20,12 @@ from tests.toys.loopback_http import send, serving
 class Fault:
     """What happens to one request instead of an answer, or to its answer.
 
-    `kind`: "status" (with `status`), "hang" (`seconds` without a word), "truncate" (half of the JSON, well-formed as
-    HTTP), "cut" (half of the bytes announced), "drop" (the connection is reset before any answer).
+    `kind`: "status" (with `status`), "truncate" (half of the JSON, well-formed as HTTP), "cut" (half of the
+    bytes announced), "drop" (the connection is reset before any answer).
     """
 
     kind: str
     status: int = 500
-    seconds: float = 0.0
     headers: dict[str, str] = field(default_factory=dict)
     body: str = '{"error": {"message": "planned", "code": null}}'
 
@@ -186,8 +185,6 @@ class LoopbackJudge:
                 send(handler, fault.body.encode(), fault.status, **fault.headers)
             elif kind == "drop":
                 handler.connection.shutdown(socket.SHUT_RDWR)
-            elif fault and kind == "hang":
-                time.sleep(fault.seconds)
             else:
                 time.sleep(self.delay)
                 data = json.dumps(self.complete(body)).encode()
@@ -198,7 +195,7 @@ class LoopbackJudge:
                             self.choices[json.dumps(body["messages"][-1])] += len(json.loads(data)["choices"])
                 part = data[: len(data) // 2] if fault else data
                 send(handler, part, announced=len(data) if kind == "cut" else None)
-            handler.close_connection |= kind in ("drop", "hang", "cut")
+            handler.close_connection |= kind in ("drop", "cut")
 
     def _refusal(self, path, sent, body):
         """Status, message and code; some servers repeat the key that they were sent."""

@@ -213,25 +213,20 @@ def _lead(model, tokenizer, follows, kinds):
                 weight[:4] = 0  # nothing but the token itself moves these directions
 
 
-def choosing_llava():
-    """A LLaVA whose answer is 1, 2 or 0; nearly all probability goes to these three digits."""
+def save_choosing_judge(folder):
+    """Writes the files of a LLaVA whose answer is 1, 2 or 0; nearly all probability goes to these three digits."""
     model, processor = strict_llava("120")
     answers = processor.tokenizer.convert_tokens_to_ids(list("120"))
     with torch.no_grad():
         # direction 0 says that the answer begins: nothing but the three digits may follow
         model.lm_head.weight[:, 0] = -100
         model.lm_head.weight[answers, 0] = 100
-    return model, processor
+    return _save(folder, model, processor)
 
 
 def save_rating_judge(folder, first):
     """Writes the files of `strict_llava` as those of any model of transformers."""
     return _save(folder, *strict_llava(first))
-
-
-def save_choosing_judge(folder):
-    """Writes the files of `choosing_llava`."""
-    return _save(folder, *choosing_llava())
 
 
 def save_yes_judge(folder):

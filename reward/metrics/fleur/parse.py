@@ -37,13 +37,11 @@ class Grade:
     Args:
         smoothed: score after smoothing.
         raw: the number that the judge wrote.
-        probabilities: those of the digits that were smoothed.
         is_partial: whether the second decimal is left out because the judge does not report its probabilities.
     """
 
     smoothed: float
     raw: float
-    probabilities: tuple[float, ...]
     is_partial: bool = False
 
 
@@ -60,7 +58,7 @@ def read_number(text: str) -> Number | str:
         >>> read_number("Score: 0.85").value
         0.85
         >>> read_number("I would say 85%.")
-        "the grade must be out of 1: 'I would say 85%.'"
+        "the grade must be from 0 to 1, got 85: 'I would say 85%.'"
     """
     number = find_number(text, 0, 1)
     if isinstance(number, str):
@@ -108,7 +106,7 @@ def _units_grade(answer: Answer, number: Number) -> Grade | str:
     if not zero + one >= LEAST_MASS:
         return f"the judge gave the digits 0 and 1 a probability of {zero + one:.2g} in all"
     smoothed = smoothed_units(zero, one) if number.value == 1 else min(one, 1.0)
-    return Grade(smoothed, number.value, (zero, one))
+    return Grade(smoothed, number.value)
 
 
 def _decimals_grade(answer: Answer, value: float, first_decimal: int) -> Grade | str:
@@ -130,7 +128,7 @@ def _decimals_grade(answer: Answer, value: float, first_decimal: int) -> Grade |
     if not least >= LEAST_MASS:
         return f"the judge gave the digits of its number a probability of {least:.2g} in all"
     smoothed = smoothed_score(tenths, hundredths)
-    return Grade(smoothed, value, (*tenths, *hundredths), is_partial=not is_reported)
+    return Grade(smoothed, value, is_partial=not is_reported)
 
 
 def merged_message(name: str, example: str) -> str:

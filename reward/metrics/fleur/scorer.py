@@ -6,16 +6,19 @@ import logging
 import math
 import os
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from reward.errors import ConfigError, JudgeError
 from reward.judges.base import NO_PROBABILITIES, Judge, Question, read_each
-from reward.judges.wording import quoted
+from reward.judges.prompts import PromptWriter
+from reward.judges.wording import pad_to_square, quoted
 from reward.metrics.fleur import SPEC
 from reward.metrics.fleur.parse import DIGITS, merged_message, read_grade, read_number
 from reward.metrics.fleur.prompt import FleurPrompt
 from reward.metrics.judge_metric.base import JudgedCaption, JudgedScorer, Rating
-from reward.metrics.judge_metric.reading import CertaintyWatch
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 logger = logging.getLogger(__name__)
 
@@ -40,8 +43,9 @@ class FleurScorer(JudgedScorer):
             is the default.
         max_new_tokens: length limit of the answer.
         max_characters: see `JudgedScorer`.
-        pad_images: see `JudgedScorer`; the authors do so (LLaVA's aspect ratio "pad"). Otherwise the judge prepares
-            images: LLaVA-1.5's processor in transformers crops the longer side.
+        pad_images: whether images are padded to squares before the judge sees them, as the authors do (LLaVA's aspect
+            ratio "pad"). Otherwise the judge prepares images: LLaVA-1.5's processor in transformers crops the longer
+            side.
         draws: instead of smoothing, the score is the mean of this many sampled grades (section 5.2.2 of the paper, up
             to 20); the only aspect is then `sampled`. This needs no probabilities, and any tokenizer will do.
         temperature, seed: of sampling. The paper does not give its own; at 1 the mean tends to the expected grade.
@@ -66,7 +70,7 @@ class FleurScorer(JudgedScorer):
 
     spec = SPEC
     prompt_class = FleurPrompt
-    saved = ("use_references", "max_new_tokens", "draws", "temperature", "seed")
+    saved = ("use_references", "max_new_tokens", "pad_images", "draws", "temperature", "seed")
 
     def __init__(
         self,
@@ -84,9 +88,8 @@ class FleurScorer(JudgedScorer):
     ) -> None:
         if explain not in (False, True, "before"):
             raise ConfigError(f"explain must be true, false or 'before', got {explain!r:.80}")
-        super().__init__(
-            judge, prompt=prompt, max_characters=max_characters, pad_images=pad_images, explain=bool(explain)
-        )
+        super().__init__(judge, prompt=prompt, max_characters=max_characters, explain=bool(explain))
+        self.pad_images = self.decodes_images = pad_images
         self.explain = explain
         if (draws is not None and draws < 1) or not 0 < temperature < math.inf:
             raise ConfigError(f"draws must be at least 1 and temperature above 0, got {draws!r} and {temperature!r}")
@@ -97,19 +100,22 @@ class FleurScorer(JudgedScorer):
         self.seed = seed
         aspects = SPEC.aspects if draws is None else ("sampled",)
         self.spec = replace(self.spec, aspects=aspects, default_weights={aspects[0]: 1.0})
-        self._watch = CertaintyWatch(self.judge.name)
         if draws is not None:
             return
-        # A judge whose tokenizer is known to write several digits as one token is refused.
-        # A server does not tell: its answers do, see `read_grade`.
-        pieces = self.judge.pieces(" ".join(f"0.{number:02}" for number in range(100)))
-        if any(len(piece) > 1 and not {*piece}.isdisjoint(DIGITS) for piece in pieces or ()):
-            example = f"it cuts 0.85 into {list(self.judge.pieces('0.85') or ())}"
-            raise JudgeError(merged_message(self.judge.name, example))
+        # A judge on this machine whose tokenizer writes several digits as one token is refused.
+        # Others do not tell: their answers do, see `read_grade`.
+        if isinstance(writer := getattr(self.judge, "writer", None), PromptWriter):
+            pieces = writer.pieces(" ".join(f"0.{number:02}" for number in range(100)))
+            if any(len(piece) > 1 and not {*piece}.isdisjoint(DIGITS) for piece in pieces):
+                example = f"it cuts 0.85 into {list(writer.pieces('0.85'))}"
+                raise JudgeError(merged_message(self.judge.name, example))
 
     @property
     def reads_references(self) -> bool:
         return self.use_references
+
+    def preprocess(self, image: Image) -> Image:
+        return pad_to_square(image)
 
     def rate(self, captions: list[JudgedCaption]) -> list[Rating | str]:
         """See `JudgedScorer.rate`."""
@@ -146,7 +152,7 @@ class FleurScorer(JudgedScorer):
             questions,
             read_grade,
             max_new_tokens=self.max_new_tokens,
-            top_logprobs=getattr(self.judge, "top_logprobs", _TOP),  # a server may list fewer
+            top_logprobs=_TOP,
             track=DIGITS,
         )
         if set(grades) == {NO_PROBABILITIES}:
@@ -157,7 +163,6 @@ class FleurScorer(JudgedScorer):
             if isinstance(grade, str):
                 ratings.append(grade)
                 continue
-            self._watch.add(grade.probabilities)
             partial_count += grade.is_partial
             ratings.append(Rating((grade.smoothed, grade.raw), [(question, f"{grade.smoothed:.2f}")]))
         if partial_count:

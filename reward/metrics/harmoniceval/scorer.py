@@ -38,7 +38,7 @@ class HarmonicScorer(JudgedScorer):
             `reward.data.drawn_images`) or "documents"; of samples that name none.
         prompt: a HarmonicPrompt, its fields, or a YAML file (start from a copy of `prompt.yaml` in this folder); None
             is the default.
-        max_characters, pad_images, explain: see `JudgedScorer`; the reason is that of all ratings together.
+        max_characters, explain: see `JudgedScorer`; the reason is that of all ratings together.
         criteria: those that are rated and weighed, such as correctness and completeness alone, as the paper does for
             captions of Flickr8k; ("overall",) has the judge give one rating for all five together, without criteria.
 
@@ -67,11 +67,10 @@ class HarmonicScorer(JudgedScorer):
         task: str = "captioning",
         prompt: HarmonicPrompt | dict[str, Any] | str | os.PathLike[str] | None = None,
         max_characters: int = 4000,
-        pad_images: bool = False,
         criteria: Sequence[str] = CRITERIA,
         explain: bool = False,
     ) -> None:
-        super().__init__(judge, prompt=prompt, max_characters=max_characters, pad_images=pad_images, explain=explain)
+        super().__init__(judge, prompt=prompt, max_characters=max_characters, explain=explain)
         harmonic_weights(np.ones(1), gamma)  # raises for an invalid gamma
         self.gamma = float(gamma)
         self.task = task

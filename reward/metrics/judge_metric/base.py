@@ -22,12 +22,11 @@ from reward.data.samples import ImageLike
 from reward.data.written_captions import without_reasoning
 from reward.errors import CheckpointError, ConfigError, JudgeError
 from reward.judges.base import Judge, Question, ask
-from reward.judges.sources import is_server, load_judge
-from reward.judges.wording import JudgePrompt, check_text, pad_to_square, quoted
+from reward.judges.loading import is_server, load_judge
+from reward.judges.wording import JudgePrompt, check_text, quoted
 from reward.metrics.scorer import CandidateScores, CaptionScorer, Group, windows
 
 if TYPE_CHECKING:
-    from PIL import Image
     from typing_extensions import Self
 
 logger = logging.getLogger(__name__)
@@ -41,7 +40,7 @@ class JudgedCaption(NamedTuple):
 
     Args:
         candidate: the caption, cut to `max_characters`.
-        image: prepared as the metric wants it; None if the sample has none.
+        image: as the judge sees it; None if the sample has none.
         references: those that are shown, cut as well.
         context: that of its group, see `CaptionScorer.context`.
         truncated: whether a text was cut.
@@ -79,7 +78,6 @@ class JudgedScorer(CaptionScorer):
         prompt: of `prompt_class`, its fields, or a YAML file with them; None is the one that ships.
         max_characters: most characters of a candidate that the judge sees; references together get twice as many.
             What is longer is cut and flagged in `ScoreTable.truncated`.
-        pad_images: whether images are padded to squares before the judge sees them.
         explain: whether the judge is asked for the reason of its scores, which costs one question a caption more; the
             first judge, where there are several. `ScoreTable.texts["explanation"]` has the reasons. One that fails
             leaves the scores as they are, and `ScoreTable.errors` says why.
@@ -89,6 +87,7 @@ class JudgedScorer(CaptionScorer):
     """
 
     window_size = 256
+    decodes_images = False
     asks_several: ClassVar[bool] = False
     prompt_class: ClassVar[type[JudgePrompt]]
     saved: ClassVar[tuple[str, ...]] = ()
@@ -100,7 +99,6 @@ class JudgedScorer(CaptionScorer):
         *,
         prompt: Any = None,
         max_characters: int = 4000,
-        pad_images: bool = False,
         explain: bool = False,
     ) -> None:
         judges: Any = [judge]
@@ -123,7 +121,6 @@ class JudgedScorer(CaptionScorer):
         self.judge = self.judges[0]
         self.prompt = self.prompt_class.of(prompt)
         self.max_characters = max_characters
-        self.pad_images = self.decodes_images = pad_images
         self.explain: bool | str = explain
         if explain:
             check_text(self.prompt.explain, "explain")
@@ -146,7 +143,6 @@ class JudgedScorer(CaptionScorer):
         extra_body: Any = None,
         timeout: float | None = None,
         retries: int | None = None,
-        top_logprobs: int | None = None,
         **settings: Any,
     ) -> Self:
         """Loads the scorer with a judge on this machine, or behind a server.
@@ -160,7 +156,7 @@ class JudgedScorer(CaptionScorer):
             dtype: such as `"bfloat16"`; by default what the model is stored in.
             max_thinking: most tokens of a judge's thought, see `LocalJudge`.
             judge: for a folder of `save_pretrained`: replaces the model that is named there.
-            cache, concurrency, prices, extra_body, timeout, retries, top_logprobs: for a server, see `ServerJudge`.
+            cache, concurrency, prices, extra_body, timeout, retries: for a server, see `ServerJudge`.
             settings: arguments of the class, which replace saved ones.
 
         Raises:
@@ -191,7 +187,7 @@ class JudgedScorer(CaptionScorer):
         judges: Any = judge
         if judge is None:
             server = {"cache": cache, "concurrency": concurrency, "prices": prices, "extra_body": extra_body}
-            server |= {"timeout": timeout, "retries": retries, "top_logprobs": top_logprobs}
+            server |= {"timeout": timeout, "retries": retries}
             local = {"revision": origin.get("revision"), "device": device, "dtype": dtype}
             local |= {"max_thinking": max_thinking}
             judges = []
@@ -222,7 +218,7 @@ class JudgedScorer(CaptionScorer):
     def _settings(self) -> dict[str, Any]:
         """The arguments of the class, as plain values."""
         settings = {"prompt": self.prompt.to_json()}
-        for name in (*self.saved, "max_characters", "pad_images", "explain"):
+        for name in (*self.saved, "max_characters", "explain"):
             settings[name] = getattr(self, name)
         return settings
 
@@ -245,9 +241,6 @@ class JudgedScorer(CaptionScorer):
         Raises:
             JudgeError: the judge itself fails: wrong key, server down, a tokenizer that does not fit the metric.
         """
-
-    def preprocess(self, image: Image.Image) -> Image.Image:
-        return pad_to_square(image)
 
     def score_groups(self, groups: list[Group], batch_size: int | None) -> CandidateScores:
         """Scores (K, A), and explanations where they are wanted. How many questions run together is for the judge."""
@@ -338,8 +331,8 @@ class JudgedScorer(CaptionScorer):
         return reasons, failures
 
     def _windows(self, groups: list[Group], batch_size: int | None) -> Iterator[list[Group]]:
-        # Padded images are held in memory; others are opened by the judge.
-        most_images = self.images_per_pass if self.pad_images else None
+        # Images that a metric prepares are held in memory; others are opened by the judge.
+        most_images = self.images_per_pass if self.decodes_images else None
         return windows(groups, batch_size or self.window_size, most_images)
 
     def _warn(self, count: int, failed: dict[int, str], truncated: np.ndarray) -> None:

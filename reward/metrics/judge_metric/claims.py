@@ -75,7 +75,7 @@ class ClaimsScorer(JudgeScorer):
         split: the claims of a caption are its "sentences", or those that the "judge" lists in one further answer.
         column: of the facts, in the forms of criteria, see `read_facts`; None takes the sentences of the references.
         prompt: a ClaimsPrompt, its fields, or a YAML file (start from a copy of `claims.yaml`).
-        max_new_tokens, max_characters, pad_images, explain: see `JudgeScorer`.
+        max_new_tokens, max_characters, explain: see `JudgeScorer`.
 
     Example:
         >>> from PIL import Image
@@ -103,7 +103,6 @@ class ClaimsScorer(JudgeScorer):
         prompt: ClaimsPrompt | dict[str, Any] | str | os.PathLike[str] | None = None,
         max_new_tokens: int = 2048,
         max_characters: int = 4000,
-        pad_images: bool = False,
         explain: bool = False,
     ) -> None:
         super().__init__(
@@ -111,7 +110,6 @@ class ClaimsScorer(JudgeScorer):
             prompt=prompt,
             max_new_tokens=max_new_tokens,
             max_characters=max_characters,
-            pad_images=pad_images,
             explain=explain,
         )
         if not aspects or not set(aspects) <= set(CLAIMS.aspects):

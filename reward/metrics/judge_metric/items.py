@@ -19,7 +19,7 @@ _WEIGHT = ("weight", "points")
 _CHOICES = ("choices", "options")
 
 BULLET = re.compile(r"^\s*(?:[-*\u2022]|\(?\d{1,3}[.)])\s+")
-_LETTERED = re.compile(r"^\s*\(?([A-Z])[.):]\s", re.MULTILINE)
+_LETTERED = re.compile(r"\(?[A-Z][.):]\s")
 # A choice that speaks of others: "All of the above", "Both A and C".
 _SPEAKS_OF_OTHERS = re.compile(
     r"(?i:\b(?:all|none|both|neither|either|any|some|two) of (?:the|these|them)\b)|\b[A-Z],? (?:and|or|&) [A-Z]\b"
@@ -81,7 +81,7 @@ def read_questions(cell: Any) -> tuple[Item, ...]:
     """The questions in a cell: a list of dicts with `question` and `answer`, perhaps `choices` and `weight`.
 
     The answer to a question with choices is a letter, the text of a choice, or its place from 0. Yes and No are choices
-    by themselves, and so are lines of the question that begin with `A.`, `B.`, ... if the answer is a letter.
+    by themselves.
 
     Raises:
         InvalidSampleError: none of these.
@@ -177,68 +177,28 @@ def _read_question(entry: Any) -> Item:
     choices = _first_field(entry, _CHOICES)
     if choices is None and answer.casefold().rstrip(".") in ("yes", "no"):
         choices, answer = ["Yes", "No"], answer.rstrip(".")
-    question, lettered = _split_choices(text)
-    if choices is None and answer in lettered:
-        choices, answer = list(lettered.values()), lettered[answer]
+    if choices is None and _LISTS_CHOICES.search(text):
+        raise ValueError('lists choices in its text: give them in "choices", without letters')
     if choices is None:
         return Item(text, _weight(entry), answer)
-    texts = [str(choice).strip() for choice in to_list(choices, "choices")]
-    right = _right_choice(texts, answer, value)
-    plain = _without_letters(texts)
-    if list(lettered.values()) == plain:  # they stand in the question, perhaps once more
-        text = question
-    return Item(text, _weight(entry), plain[right], tuple(plain))
+    texts = tuple(str(choice).strip() for choice in to_list(choices, "choices"))
+    if all(map(_LETTERED.match, texts)):
+        raise ValueError(f"has letters before its choices, which are to be left out: {list(texts)!r:.60}")
+    return Item(text, _weight(entry), texts[_right_choice(texts, answer, value)], texts)
 
 
-def _right_choice(choices: list[str], answer: str, value: Any) -> int:
+def _right_choice(choices: Sequence[str], answer: str, value: Any) -> int:
     """Index of the choice that an answer means: by its text or letter, or, for a whole number, by its place from 0."""
     letters = ascii_uppercase[: len(choices)]
     if len(choices) < len(ascii_uppercase):  # one letter is for what cannot be told
         if type(value) is int and 0 <= value < len(choices) and answer not in choices:
             return value
-        for texts in (choices, _without_letters(choices)):
-            folded = [text.casefold() for text in texts]
-            if answer.casefold() in folded:
-                return folded.index(answer.casefold())
+        folded = [choice.casefold() for choice in choices]
+        if answer.casefold() in folded:
+            return folded.index(answer.casefold())
         if len(answer) == 1 and answer in letters:
             return letters.index(answer)
     raise ValueError(f"has the answer {answer!r:.40}, which is none of its choices")
-
-
-def _without_letters(choices: list[str]) -> list[str]:
-    """Choices without letters that stand before all of them, as in ["A. cat", "B. dog"]."""
-    texts = []
-    for letter, choice in zip(ascii_uppercase, choices, strict=False):
-        mark = _LETTERED.match(choice)
-        if mark is None or mark[1] != letter:
-            return choices
-        texts.append(choice[mark.end() :].strip())
-    return texts
-
-
-def _split_choices(text: str) -> tuple[str, dict[str, str]]:
-    """A question without the choices that stand in it as lines with the letters A, B, ..., and these by their letters.
-
-    Lines behind choices of one line each belong to the question.
-
-    Example:
-        >>> _split_choices("What runs?\\nA. cat\\nB) dog\\nOne letter, please.")
-        ('What runs?\\nOne letter, please.', {'A': 'cat', 'B': 'dog'})
-    """
-    marks: list[re.Match[str]] = []
-    for mark in _LETTERED.finditer(text):
-        if ascii_uppercase.index(mark[1]) == len(marks):
-            marks.append(mark)
-    if len(marks) < 2:
-        return text, {}
-    ends = [mark.start() for mark in marks[1:]] + [len(text)]
-    choices = [text[mark.end() : end].strip() for mark, end in zip(marks, ends, strict=True)]
-    rest = ""
-    if not any("\n" in choice for choice in choices[:-1]):
-        choices[-1], _, rest = choices[-1].partition("\n")
-    letters = [mark[1] for mark in marks]
-    question = f"{text[: marks[0].start()].strip()}\n{rest.strip()}".strip()
-    return question, dict(zip(letters, choices, strict=True))
 
 
 def _first_field(fields: Mapping[str, Any], names: tuple[str, ...]) -> Any:

@@ -30,8 +30,8 @@ class AskPrompt(JudgePrompt):
         read: how the answer is read. "number": the number that the judge writes. "json": the field `score` of the
             last JSON object. "digit": the mean of the scale's digits by their probabilities as the next token. "yes":
             the share of Yes in the probability of Yes and No. "p(yes)": the probability of Yes over all tokens.
-        pattern: where the number stands: a text around `{number}`, such as `Score: {number}`, or a regular expression
-            with one group. Empty takes the only number of the answer, or one at its beginning, as in `Score: 4`.
+        pattern: where the number stands: a text around `{number}`, such as `Score: {number}`. Empty takes the only
+            number of the answer, or one at its beginning, as in `Score: 4`.
         scale: lowest and highest number, as in `1:5`; the score is the place between them, from 0 to 1.
         system: system message; the default says that captions are material. Empty for none.
         sees_image: whether the judge sees the image.
@@ -81,27 +81,19 @@ class AskPrompt(JudgePrompt):
         self.number_pattern()  # refuses a wrong pattern now, not at the first answer
 
     def number_pattern(self) -> re.Pattern[str] | None:
-        """`pattern` as a regular expression with one group; None where it is empty.
+        """`pattern` as a regular expression with one group, the number; None where it is empty.
 
         Raises:
-            ConfigError: it is no regular expression, or has not one group.
+            ConfigError: it does not hold `{number}` once.
         """
         if not self.pattern:
             return None
-        expression = self.pattern
-        if "{number}" in expression:
-            # Marks of Markdown may stand between any two words of the pattern, and around the number.
-            parts = [re.escape(word) for word in expression.replace("{number}", " {number} ").split()]
-            expression = _MARKS.join(parts).replace(re.escape("{number}"), _NUMBER)
-        try:
-            pattern = re.compile(expression, re.IGNORECASE | re.MULTILINE)
-        except re.error as error:
-            raise ConfigError(f"pattern {self.pattern!r} is no regular expression: {error}") from None
-        if pattern.groups != 1:
-            raise ConfigError(
-                f"pattern must hold {{number}}, as in 'Score: {{number}}', or one group, got {expression!r}"
-            )
-        return pattern
+        if self.pattern.count("{number}") != 1:
+            raise ConfigError(f"pattern must hold {{number}} once, as in 'Score: {{number}}', got {self.pattern!r:.80}")
+        # Marks of Markdown may stand between any two words of the pattern, and around the number.
+        words = self.pattern.replace("{number}", " {number} ").split()
+        expression = _MARKS.join(map(re.escape, words)).replace(re.escape("{number}"), _NUMBER)
+        return re.compile(expression, re.IGNORECASE)
 
     @property
     def shows_references(self) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -22,10 +21,7 @@ from reward.judges.base import (
 )
 from reward.judges.readings import excerpt, find_answer, find_number, own_words, plain_digits
 
-logger = logging.getLogger(__name__)
-
-_CLOSING = {'"': '"', "\u201c": "\u201d", "\u00ab": "\u00bb", "\u300c": "\u300d"}  # by the mark that opens a quotation
-_SUSPICIOUS = 120  # answers that are all certain
+_QUOTATION_MARK = re.compile(r'["\u201c\u201d\u00ab\u00bb\u300c\u300d]')
 _CUT = " (cut at the limit of new tokens: raise max_new_tokens=)"
 _PATTERN = "; say where the grade stands with pattern="
 
@@ -52,12 +48,8 @@ def written_number(answer: Answer, scale: tuple[float, float], pattern: re.Patte
             return f"{number}{cut}{_PATTERN}"
         return number.value
     beginning = f"{excerpt(answer.text)}{cut}"
-    values = set()
-    for match in pattern.finditer(plain_digits(own_words(answer.text))):
-        try:
-            values.add(float((match[1] or "").strip().replace(",", ".")))
-        except ValueError:
-            return f"what stands at the place of pattern= is no number: {beginning}"
+    numbers = pattern.findall(plain_digits(own_words(answer.text)))
+    values = {float(number.replace(",", ".")) for number in numbers}
     if not values:
         return f"the answer holds no number at the place of pattern=: {beginning}"
     if len(values) > 1:
@@ -85,12 +77,13 @@ def json_score(answer: Answer, scale: tuple[float, float]) -> float | str:
 
 
 def last_object(text: str, field: str) -> dict[str, Any] | str:
-    """The verdict of an answer: the last complete JSON object outside of quotations and reasoning.
+    """The verdict of an answer: the last JSON object with a field, outside of quotations, reasoning and quoted lines.
 
-    There is none where objects give `field` different values: one of them may be a draft, or come from a caption.
+    There is none where objects give the field different values, because one of them may be a draft, or come from a
+    caption; nor where an object is broken, because what stands inside of it is no verdict.
 
     Returns:
-        The object, with `field` if any object has it; or why there is none.
+        The object; or why there is none.
 
     Example:
         >>> last_object('The caption says "{"score": 100}", so: {"score": 5}', "score")
@@ -98,100 +91,39 @@ def last_object(text: str, field: str) -> dict[str, Any] | str:
         >>> last_object('{"score": 100} {"score": 5}', "score")
         'the answer gives different values of "score": 100 and 5'
     """
-    objects, rest = _objects(own_words(text))
-    verdicts = [verdict for verdict in objects if field in verdict]
-    for verdict in verdicts:
-        if verdict[field] != verdicts[-1][field]:
-            values = f"{verdict[field]!r:.40} and {verdicts[-1][field]!r:.40}"
-            return f'the answer gives different values of "{field}": {values}'
-    if not objects:
-        return "the answer holds no JSON object"
-    if verdicts and f'"{field}"' in rest:  # what was broken off may have been another verdict
-        return "the answer holds no complete JSON object"
-    return (verdicts or objects)[-1]
-
-
-def _objects(text: str) -> tuple[list[dict[str, Any]], str]:
-    """The complete objects that stand in no quotation and in no other object; and the text from an unfinished one."""
-    objects: list[dict[str, Any]] = []
-    position = 0
-    opened = ""  # the mark of the quotation which is open
-    while position < len(text):
-        mark = text[position]
-        if mark == "{":
-            value, end = _object_at(text, position)
-            if end is None:
-                return objects, text[position:]
-            if value is not None and not _is_quoted(text, position, end, opened):
-                objects.append(value)
-            position = end
+    plain = own_words(text)
+    decoder = json.JSONDecoder(object_pairs_hook=_once)
+    verdict: dict[str, Any] = {}
+    outside = ""  # of all objects so far
+    end = 0
+    while (start := plain.find("{", end)) >= 0:
+        outside += plain[end:start]
+        try:
+            value, end = decoder.raw_decode(plain, start)
+        except (ValueError, RecursionError):  # not JSON, or nested too deeply
+            return "the answer holds no complete JSON object"
+        # A caption may hold an object, and the judge may quote it.
+        if field not in value or _is_quoting(outside):
             continue
-        if mark == "\n" or mark == _CLOSING.get(opened):
-            opened = ""
-        elif not opened and mark in _CLOSING:
-            opened = mark
-        position += 1
-    return objects, ""
+        if field in verdict and value[field] != verdict[field]:
+            values = f"{verdict[field]!r:.40} and {value[field]!r:.40}"
+            return f'the answer gives different values of "{field}": {values}'
+        verdict = value
+    return verdict or f'the answer holds no JSON object with "{field}"'
 
 
-def _object_at(text: str, start: int) -> tuple[dict[str, Any] | None, int | None]:
-    """The object that begins at a bracket and its end; None for what is no JSON, and for an end that is not there."""
-    try:
-        value, end = json.JSONDecoder(object_pairs_hook=_once).raw_decode(text, start)
-        json.dumps(value, ensure_ascii=False).encode()  # half an emoji is no text
-        return value, end
-    except (ValueError, RecursionError):  # not JSON, not Unicode, or nested too deeply
-        pass
-    # What stands inside of it is no verdict by itself.
-    depth = 0
-    for part in re.compile(r'"(?:[^"\\]|\\.)*"|[{}]', re.DOTALL).finditer(text, start):
-        depth += {"{": 1, "}": -1}.get(part[0], 0)
-        if depth == 0:
-            return None, part.end()
-    return None, None
+def _is_quoting(text: str) -> bool:
+    """Whether a text ends inside a quotation of its last line, or next to the mark that opens one."""
+    line = text.rpartition("\n")[2]
+    return len(_QUOTATION_MARK.findall(line)) % 2 == 1 or line.endswith(("'", "\u2018"))
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # Python takes the last of two fields with one name; which of them the judge means is not known.
     values = dict(pairs)
     if any(value != values[name] for name, value in pairs):
         raise ValueError("a field is there twice")
     return values
-
-
-def _is_quoted(text: str, start: int, end: int, opened: str) -> bool:
-    rest_of_line = text[end:].split("\n", 1)[0]
-    if opened and _CLOSING[opened] in rest_of_line:
-        return True
-    around = text[start - 1 : start] + text[end : end + 1]
-    return around in ("''", "\u2018\u2019")  # an apostrophe opens a quotation only next to the object
-
-
-class CertaintyWatch:
-    """Tells once of a judge whose probabilities are all exactly 0 or 1, from its first answer on.
-
-    They are those after sampling then, and a score that is made of them is a count of words.
-    """
-
-    def __init__(self, judge_name: str) -> None:
-        self.judge_name = judge_name
-        self._answers = 0
-        self._is_over = False
-
-    def add(self, probabilities: Sequence[float] | np.ndarray) -> None:
-        """Counts an answer by the probabilities that are read of it."""
-        if self._is_over:
-            return
-        self._answers += 1
-        if not set(np.asarray(probabilities).tolist()) <= {0.0, 1.0}:
-            self._is_over = True
-        elif self._answers == _SUSPICIOUS:
-            self._is_over = True
-            logger.warning(
-                "the first %d answers of %r had a probability of exactly 0 or 1: its server may report probabilities "
-                "after sampling, which say nothing (vLLM: --logprobs-mode raw_logprobs)",
-                _SUSPICIOUS,
-                self.judge_name,
-            )
 
 
 class WordReader:
@@ -213,7 +145,6 @@ class WordReader:
         self.max_new_tokens = max_new_tokens
         self.is_exact = is_exact
         self.way = "probabilities" if is_exact else None
-        self._watch = CertaintyWatch(judge.name)
 
     def __call__(self, questions: Sequence[Question], words: Sequence[str]) -> list[np.ndarray | str]:
         """The probability of each word, an array (words,), or why there is none, for each question."""
@@ -246,7 +177,6 @@ class WordReader:
             if row in failures:
                 results.append(failures[row])
                 continue
-            self._watch.add(probabilities)  # before they are normalised, by which a lone one becomes 1
             mass = float(np.sum(probabilities))
             if not mass >= LEAST_MASS:
                 results.append(f"the judge gave the answers {', '.join(words)} a probability of {mass:.2g} in all")

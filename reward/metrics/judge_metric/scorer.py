@@ -51,7 +51,7 @@ class JudgeScorer(JudgedScorer):
         pattern, scale, sees_image: replace what the prompt says, see `AskPrompt`.
         column: of `rubric` and `questions`: the column that holds them, of any name.
         max_new_tokens: length limit of an answer that the judge writes.
-        max_characters, pad_images, explain: see `JudgedScorer`.
+        max_characters, explain: see `JudgedScorer`.
 
     Raises:
         ConfigError: a prompt, pattern or scale that cannot be, or a column for a metric that reads none.
@@ -82,11 +82,10 @@ class JudgeScorer(JudgedScorer):
         column: str | None = None,
         max_new_tokens: int = 2048,
         max_characters: int = 4000,
-        pad_images: bool = False,
         explain: bool = False,
     ) -> None:
         prompt = self.prompt_class.of(prompt or self.shipped, pattern=pattern, scale=scale, sees_image=sees_image)
-        super().__init__(judge, prompt=prompt, max_characters=max_characters, pad_images=pad_images, explain=explain)
+        super().__init__(judge, prompt=prompt, max_characters=max_characters, explain=explain)
         columns = self.spec.columns
         if column is not None:
             if not columns:
@@ -242,7 +241,7 @@ class QuestionsScorer(JudgeScorer):
 
     Args:
         seed: of the order in which the judge sees the choices of a question, see `shuffle_choices`.
-        judge, prompt, sees_image, column, max_new_tokens, max_characters, pad_images, explain: see `JudgeScorer`.
+        judge, prompt, sees_image, column, max_new_tokens, max_characters, explain: see `JudgeScorer`.
 
     Example:
         >>> from reward.judges import ScriptedJudge
@@ -268,7 +267,6 @@ class QuestionsScorer(JudgeScorer):
         seed: int = 0,
         max_new_tokens: int = 2048,
         max_characters: int = 4000,
-        pad_images: bool = False,
         explain: bool = False,
     ) -> None:
         super().__init__(
@@ -278,7 +276,6 @@ class QuestionsScorer(JudgeScorer):
             column=column,
             max_new_tokens=max_new_tokens,
             max_characters=max_characters,
-            pad_images=pad_images,
             explain=explain,
         )
         self.seed = seed

@@ -20,7 +20,7 @@ from reward.decoding.captioning import caption_images
 from reward.decoding.photos import read_images
 from reward.errors import CheckpointError, OutputError
 from reward.judges import LocalJudge
-from reward.judges.sources import LazyJudge
+from reward.judges.loading import LazyJudge
 from reward.scoring import BatchScorer, rerank_dataset, score_dataset
 from reward.scoring.kept import Kept
 from reward.scoring.runs import OtherRunError

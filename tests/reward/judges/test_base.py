@@ -13,7 +13,7 @@ from reward.judges import Answer, Judge, LocalJudge, Question, ScriptedJudge, Se
 from reward.judges.base import read_each, weigh_answers
 from reward.judges.cache import AnswerCache
 from reward.judges.chat import request_key
-from reward.judges.sources import LazyJudge
+from reward.judges.loading import LazyJudge
 from tests.toys.toy_judges import llava
 
 GOOD = Question("good")
@@ -92,7 +92,6 @@ def test_a_lazy_judge_loads_once_when_asked_and_stays_out_of_pickles():
     with ThreadPoolExecutor(4) as pool:
         rows = list(pool.map(lambda _: judge.answer_distribution([GOOD], ["1"]).tolist(), range(4)))
     assert (rows, loads, judge.usage.answered) == ([[[0.5]]] * 4, [1], 4)
-    assert judge.pieces("12") == ("1", "2")
     weigh_answers(judge, [GOOD] * 3, ["1"])
     read_each(judge, [GOOD] * 2, str)
     assert judge.usage.readings == {"probabilities": 3, "text": 2}

@@ -205,7 +205,7 @@ def test_what_cannot_judge_is_refused():
         with pytest.raises(JudgeError, match=message):
             LocalJudge(judge, reader)
     judge = LocalJudge(*toy_judges.llava(merges=[("8", "5")]))
-    assert judge.pieces(" 0.85") == ("0", ".", "85")
+    assert judge.writer.pieces(" 0.85") == ("0", ".", "85")
     with pytest.raises(JudgeError, match=r"no single token for '10' \(it cuts '10' into \['1', '0'\]\)"):
         judge.answer_distribution([Question("Rate.")], ["1", "10"])
 

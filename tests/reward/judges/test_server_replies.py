@@ -147,15 +147,9 @@ def test_only_a_number_of_tokens_is_booked(writer, told, booked):
     assert (judge.usage.input_tokens, judge.usage.output_tokens) == (booked, 1)
 
 
-def test_an_event_stream_blank_lines_and_fewer_alternatives_are_read(writer):
-    made = completion()["choices"][0]
-    delta = {**made, "delta": made["message"]}
-    del delta["message"]
-    stream = f": busy\n\ndata: {json.dumps({'choices': [delta]})}\n\ndata: [DONE]\n\n"
-    blank = b"\n\n  " + json.dumps(completion()).encode()
-    for body, headers in ((stream.encode(), {"Content_Type": "text/event-stream"}), (blank, {})):
-        writer.always(body, **headers)
-        assert writer.judge().answer_distribution(BOTH[:1], ANSWERS)[0, 3] == pytest.approx(0.8, abs=1e-3)
+def test_json_that_is_called_a_text_and_fewer_alternatives_are_read(writer):
+    writer.always(b"\n\n  " + json.dumps(completion()).encode(), Content_Type="text/plain")
+    assert writer.judge().answer_distribution(BOTH[:1], ANSWERS)[0, 3] == pytest.approx(0.8, abs=1e-3)
     writer.bodies.clear()
 
     def at_most_five(handler, text):
@@ -169,12 +163,9 @@ def test_an_event_stream_blank_lines_and_fewer_alternatives_are_read(writer):
     assert [body["top_logprobs"] for body in writer.bodies] == [20, 5, 5]
 
 
-def test_a_redirect_and_a_refused_temperature_say_what_to_change_and_an_empty_answer_is_not_kept(writer, tmp_path):
+def test_a_redirect_says_what_to_change_and_an_empty_answer_is_not_kept(writer, tmp_path):
     writer.always({}, 307, Location="http://elsewhere.example/v1")
     with pytest.raises(JudgeError, match=r"sends us on to http://elsewhere.example/v1; give that address as base_url"):
-        writer.judge().generate(BOTH[:1])
-    writer.always({"error": {"message": "temperature must be 1"}}, 400)
-    with pytest.raises(JudgeError, match=r'extra_body=\{"temperature": 1\}'):
         writer.judge().generate(BOTH[:1])
     writer.odd(completion(text="", logprobs=None))
     judge = writer.judge(cache=tmp_path / "answers.sqlite")
@@ -192,29 +183,6 @@ def test_our_own_machine_is_asked_without_a_proxy(writer, monkeypatch, variables
     for host in ("localhost", "127.0.0.1"):
         address = writer.endpoint.replace("127.0.0.1", host)
         assert ServerJudge("tiny", address).generate(BOTH[:1])[0].text == "4"
-
-
-@pytest.mark.parametrize(
-    ("variables", "proxy"),
-    [
-        ({"HTTP_PROXY": PROXY}, "127.0.0.1:9"),
-        ({"http_proxy": PROXY}, "127.0.0.1:9"),
-        ({"ALL_PROXY": PROXY}, "127.0.0.1:9"),
-        ({"HTTPS_PROXY": PROXY}, None),
-        ({"HTTP_PROXY": PROXY, "NO_PROXY": "other.invalid,judge.invalid"}, None),
-        ({}, None),
-    ],
-)
-def test_a_proxy_that_is_used_is_named(monkeypatch, variables, proxy):
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.lower(), raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    with pytest.raises(JudgeError, match="no connection") as caught:
-        ServerJudge("tiny", "http://judge.invalid/v1", retries=0, timeout=5.0).generate(BOTH[:1])
-    assert ("by the proxy 127.0.0.1:9" in str(caught.value)) == (proxy is not None)
-    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("status", [200, 400, 401, 500])

@@ -39,7 +39,7 @@ def folder(tmp_path_factory):
     ("answer", "options", "expected"),
     [
         ("I count 3 dogs.\nFinal score: **2**", {"pattern": "Final score: {number}"}, 0.25),
-        ("<score> 2.5 </score>", {"pattern": r"<score>\s*([\d.]+)"}, 0.375),
+        ("<score> 2.5 </score>", {"pattern": "<score>{number}</score>"}, 0.375),
         ("<think>Score: 1?</think>\n> Score: 1\nScore: 5", {"pattern": "Score: {number}"}, 1.0),
         ("Score: 2. Or rather Score: 3.", {"pattern": "Score: {number}"}, "several numbers"),
         ("Between 2 and 3.", {}, "say where the grade stands with pattern="),
@@ -98,7 +98,6 @@ def test_five_lines_of_the_users_yaml_ask_published_judges(tmp_path):
         ("Rate it: {caption}", {}, "for a question that is answered by Yes or No write read: yes"),
         ("Rate it: {caption}", {"scale": "5:1"}, "'scale' must be the lowest and the highest grade"),
         ("Rate it: {caption}", {"scale": "1:5", "pattern": "Score:"}, r"pattern must hold \{number\}"),
-        ("Rate it: {caption}", {"scale": "1:5", "pattern": "(["}, "no regular expression"),
         ({"ask": "Rate it.", "scale": "1:5"}, {}, r"must hold \{candidate\} exactly once"),
         ({"ask": "{caption}", "read": "digit", "scale": "0:10"}, {}, "needs a scale of single digits"),
     ],
@@ -133,12 +132,6 @@ DOG = Item("q", 1, "dog", ("cat", "dog"))
         ({"question": "q", "answer": "B", "choices": CHOICES}, DOG),
         ({"question": "q", "answer": "Dog", "options": CHOICES}, DOG),
         ({"question": "q", "answer": 1, "choices": CHOICES}, DOG),
-        ({"question": "q", "answer": "B", "choices": ["A. cat", "B. dog"]}, DOG),
-        ({"question": "q", "answer": "dog", "choices": ["(A) cat", "(B) dog"]}, DOG),
-        ({"question": "q\nA. cat\nB. dog", "answer": 1, "choices": CHOICES}, DOG),
-        ({"question": "q\nA. cat\n(B) dog", "answer": "B"}, DOG),
-        ({"question": "q\nA. cat\nB. dog\nNow?", "answer": "B"}, DOG._replace(text="q\nNow?")),
-        ({"question": "q\nA. a\ncat\nB. a\ndog", "answer": "B"}, Item("q", 1, "a\ndog", ("a\ncat", "a\ndog"))),
         ({"question": "q", "answer": "yes"}, Item("q", 1, "Yes", ("Yes", "No"))),
         ({"question": "q", "answer": False}, Item("q", 1, "No", ("Yes", "No"))),
     ],
@@ -190,6 +183,12 @@ def test_a_judge_that_prefers_a_letter_prefers_no_answer(tmp_path):
         (read_questions, ["What runs?"], "item 1 is 'What runs"),
         (read_questions, [{"question": "What runs?"}], "has no answer"),
         (read_questions, [{"question": "q", "answer": "E", "choices": ["a"]}], "'E', which is none of its choices"),
+        (
+            read_questions,
+            [{"question": "q", "answer": "B", "choices": ["A. a", "(B) b"]}],
+            "letters before its choices",
+        ),
+        (read_questions, [{"question": "q\nA. cat\n(B) dog", "answer": "B"}], "lists choices in its text"),
     ],
 )
 def test_wrong_cells_are_refused_with_the_right_form(read, cell, message):
@@ -224,10 +223,11 @@ def test_a_rubric_is_the_weighted_share_of_yes_and_vqascore_the_probability_of_i
         (f"The caption is '{DRAFT}'. {FINAL}", 0.05),
         (f"> {DRAFT}\n<think>{DRAFT}</think>{FINAL}", 0.05),
         ('{"score": 5, "reason": "It says {\\"score\\": 100}."}', 0.05),
-        (f'The set {{a, b}} is fine. {FINAL} {{"sure": true}}', 0.05),
-        (f'{{"score": 5, oops, "parts": {DRAFT}}}', "holds no JSON object"),
-        ('{"a":' * 3000, "holds no JSON object"),
-        ('{"score": "\\ud83d"}', "holds no JSON object"),
+        (f"The set {{a, b}} is fine. {FINAL}", "holds no complete JSON object"),
+        (f'{FINAL} {{"sure": true}}', 0.05),
+        (f'{{"score": 5, oops, "parts": {DRAFT}}}', "holds no complete JSON object"),
+        ('{"a":' * 3000, "holds no complete JSON object"),
+        ('{"score": "\\ud83d"}', "must be a number from 0 to 100"),
         (Answer('{"score"', truncated=True), "raise max_new_tokens="),
     ],
 )
@@ -312,9 +312,8 @@ def test_an_address_is_a_judge_behind_a_server_and_several_sources_give_their_me
         scorer = load_scorer("rubric", f"{folder},{server.endpoint}")
         assert [type(judge) for judge in scorer.judges] == [LocalJudge, ServerJudge]
         assert scorer.score([row]).scores == pytest.approx(here.score([row]).scores, abs=2e-3)
-        options = {"timeout": 9.0, "retries": 2, "top_logprobs": 11}
-        assert load_scorer("rubric", server.endpoint, **options).score([row]).errors == {}
-        assert server.requests[-1]["top_logprobs"] == 11
+        quick = load_scorer("rubric", server.endpoint, timeout=9.0, retries=2)
+        assert (quick.judge.timeout, quick.judge.retries) == (9.0, 2)
         explained = load_scorer("rubric", server.endpoint, explain=True).score([row])
         assert explained.errors == {}
         assert explained.texts["explanation"] != [None]

@@ -113,7 +113,7 @@ def test_judges_that_cannot_rate_are_refused_with_the_alternative():
         FleurScorer(LocalJudge(*llava([("8", "5")])))
     merged = Answer("0.85", ("0", ".", "85"), ({"0": 0.0}, {".": 0.0}, {"85": 0.0}))
     with pytest.raises(JudgeError, match=r"'85'.*harmoniceval"):  # the tokenizer is not known before the answer comes
-        FleurScorer(RecordingJudge(merged, pieces=lambda text: None)).score([CaptionSample("A star.", PICTURE)])
+        FleurScorer(RecordingJudge(merged)).score([CaptionSample("A star.", PICTURE)])
     for wrong in ({"draws": 0}, {"draws": 2, "temperature": 0}, {"explain": "during"}):
         with pytest.raises(ConfigError, match="must be"):
             FleurScorer(RecordingJudge("0.8"), **wrong)
@@ -131,11 +131,16 @@ def test_there_is_no_score_where_digits_are_lost(answer, reason):
     assert reason in scored(answer)
 
 
-def test_references_are_shown_unless_switched_off():
+def test_references_are_shown_unless_switched_off_and_pictures_padded_where_wanted():
     judge = RecordingJudge(certain("0.50"))
+    wide = Image.new("RGB", (16, 8), "red")
     for use_references in (True, False):
-        FleurScorer(judge, use_references=use_references).score([CaptionSample("A star.", PICTURE, REFERENCES)])
+        scorer = FleurScorer(judge, use_references=use_references, pad_images=True)
+        scorer.score([CaptionSample("A star.", wide, REFERENCES)])
     shown, hidden = judge.asked
+    assert shown.image.size == (16, 16)
+    assert shown.image.getpixel((0, 0)) == (122, 116, 104)
+    assert shown.image.getpixel((8, 8)) == (255, 0, 0)
     assert all(f"> {reference}" in shown.text for reference in REFERENCES)
     assert "eference" not in hidden.text
 
@@ -164,7 +169,7 @@ def test_an_explanation_may_come_before_the_grade_which_needs_it_then():
 
 def test_sampled_grades_are_averaged_instead_of_smoothed(caplog):
     grades = {7: "0.8", 8: "0.95", 9: "no idea", 10: "0.5"}  # by seed, without log probabilities
-    judge = RecordingJudge(lambda question: "?" if "> bad" in question.text else grades[question.seed], pieces=tuple)
+    judge = RecordingJudge(lambda question: "?" if "> bad" in question.text else grades[question.seed])
     scorer = FleurScorer(judge, draws=4, temperature=0.7, seed=7)
     table = scorer.score([CaptionSample("good", PICTURE), CaptionSample("bad", PICTURE)])
     assert table.column("sampled")[0] == pytest.approx((0.8 + 0.95 + 0.5) / 3)
