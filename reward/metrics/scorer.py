@@ -10,7 +10,7 @@ import logging
 from abc import abstractmethod
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -259,9 +259,7 @@ def windows(groups: Sequence[Group], size: int, most_groups: int | None = None) 
         while remaining:
             part, remaining = remaining[:room], remaining[room:]
             # A copy, since the windows of a long group differ in their rows, and its features go with its window.
-            window.append(
-                Group(group.image_key, group.image, group.references, dict(part), group.error, group.context)
-            )
+            window.append(Group(group.image_key, group.image, group.references, dict(part), group.error, group.context))
             room -= len(part)
             if room == 0 or len(window) == most_groups:
                 yield window

@@ -29,6 +29,7 @@ from tests.benchmarks.measuring import measure_seconds, show
 COLUMNS = ("metric", "beside", "captions", "ms, theirs", "ms, ours", "ratio", "ratio without their splitting", "differ")
 TEXTS = 500  # images of the n-gram metrics, four captions each
 IMAGES = 32  # of the networks, or captions / G
+RANDOM = 3000  # captions of random words with five references of their own
 OWN = 300  # captions with three references of their own
 
 
@@ -77,6 +78,18 @@ def captions_of_their_own(count):
     return [CaptionSample(caption, None, references) for caption, *references in texts]
 
 
+def captions_of_random_words(count):
+    """Captions with five references each, all of random words: few n-grams are shared, and nothing is read twice."""
+    rng = random.Random(3)
+    vocabulary = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(2, 9))) for _ in range(400)]
+    samples = []
+    for _ in range(count):
+        references = [" ".join(rng.choices(vocabulary, k=rng.randint(8, 14))) + "." for _ in range(5)]
+        words = [word if rng.random() < 0.6 else rng.choice(vocabulary) for word in references[0].strip(".").split()]
+        samples.append(CaptionSample(" ".join(words) + ".", None, references))
+    return samples
+
+
 def missing(module):
     return importlib.util.find_spec(module) is None
 
@@ -88,6 +101,7 @@ def pairs(folder):
     else:
         yield from ngrams(short_captions(TEXTS, 4), "")
         yield from ngrams(captions_of_their_own(OWN), ", own references")
+        yield from ngrams(captions_of_random_words(RANDOM), ", random words")
     if missing("bert_score"):
         yield "bert-score"
     else:

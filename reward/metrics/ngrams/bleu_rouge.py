@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from reward.metrics.base import MetricSpec
@@ -13,6 +14,8 @@ from reward.metrics.ngrams.scorer import NgramScorer, Words
 
 _TINY, _SMALL = 1e-15, 1e-9  # the package's smoothing: nothing is divided by 0, and no match leaves a score of nearly 0
 _BETA = 1.2
+
+Ngram = tuple[str, ...]
 
 
 class BleuScorer(NgramScorer):
@@ -28,31 +31,43 @@ class BleuScorer(NgramScorer):
         """BLEU of each caption."""
         scores = []
         for candidates, references in items:
+            words_of_candidates = [candidate.split() for candidate in candidates]
+            counts_of_candidates = [Counter(all_ngrams(words, self.n)) for words in words_of_candidates]
+            relevant = set().union(*counts_of_candidates)
             lengths = []
-            most: dict[tuple[str, ...], int] = {}  # times that an n-gram is in the reference that has it most often
+            most: dict[Ngram, int] = {}  # times that an n-gram is in the reference that has it most often
             for reference in references:
-                words = reference.split()
-                lengths.append(len(words))
-                counts = all_ngrams(words, self.n)
-                for ngram in counts.keys() & most.keys():
-                    counts[ngram] = max(counts[ngram], most[ngram])
-                most.update(counts)
-            scores += [self._rate(candidate.split(), lengths, most) for candidate in candidates]
+                reference_words = tuple(reference.split())
+                lengths.append(len(reference_words))
+                for ngram, count in Counter(_shared_ngrams(reference_words, relevant, self.n)).items():
+                    most[ngram] = max(count, most.get(ngram, 0))
+            for words, counts in zip(words_of_candidates, counts_of_candidates, strict=True):
+                scores.append(self._rate(len(words), counts, lengths, most))
         return scores
 
-    def _rate(self, words: list[str], lengths: list[int], most: dict[tuple[str, ...], int]) -> float:
-        counts = all_ngrams(words, self.n)
+    def _rate(self, length: int, counts: Mapping[Ngram, int], lengths: list[int], most: Mapping[Ngram, int]) -> float:
         correct = [0] * self.n
         for ngram in counts.keys() & most.keys():
             correct[len(ngram) - 1] += min(counts[ngram], most[ngram])
         product = 1.0
         for order, matches in enumerate(correct):
-            product *= (matches + _TINY) / (max(0, len(words) - order) + _SMALL)
+            product *= (matches + _TINY) / (max(0, length - order) + _SMALL)
         # Of two references that are equally close in length, the shorter counts.
-        _, closest = min((abs(length - len(words)), length) for length in lengths)
-        ratio = (len(words) + _TINY) / (closest + _SMALL)
+        _, closest = min((abs(other - length), other) for other in lengths)
+        ratio = (length + _TINY) / (closest + _SMALL)
         score: float = product ** (1 / self.n)
         return score * math.exp(1 - 1 / ratio) if ratio < 1 else score
+
+
+def _shared_ngrams(words: Ngram, relevant: Container[Ngram], most: int) -> list[Ngram]:
+    """The n-grams of a text, for n from 1 to `most`, that are relevant, with their repeats."""
+    shared = []
+    starts: Iterable[int] = range(len(words))
+    for n in range(1, most + 1):
+        # An n-gram of a caption starts with a shorter one of it. So most places need not be looked at again.
+        starts = [start for start in starts if start + n <= len(words) and words[start : start + n] in relevant]
+        shared += [words[start : start + n] for start in starts]
+    return shared
 
 
 # With their module, in which pickle looks for them.

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from itertools import chain
+from collections.abc import Sequence
 
 
 def ngram_counts(words: Sequence[str], most: int) -> list[Counter[tuple[str, ...]]]:
@@ -14,21 +13,22 @@ def ngram_counts(words: Sequence[str], most: int) -> list[Counter[tuple[str, ...
         >>> ngram_counts(["a", "star", "a", "star"], 2)[1]
         Counter({('a', 'star'): 2, ('star', 'a'): 1})
     """
-    return [Counter(_ngrams(words, n)) for n in range(1, most + 1)]
+    shifted = [words[start:] for start in range(most)]
+    return [Counter(zip(*shifted[:n], strict=False)) for n in range(1, most + 1)]
 
 
-def all_ngrams(words: Sequence[str], most: int) -> Counter[tuple[str, ...]]:
-    """{n-gram: times} for n from 1 to `most` in one, which is quicker to make and to compare.
+def all_ngrams(words: Sequence[str], most: int) -> list[tuple[str, ...]]:
+    """The n-grams of a text, for n from 1 to `most`, with their repeats.
 
     Example:
         >>> all_ngrams(["a", "star", "a"], 2)
-        Counter({('a',): 2, ('star',): 1, ('a', 'star'): 1, ('star', 'a'): 1})
+        [('a',), ('star',), ('a',), ('a', 'star'), ('star', 'a')]
     """
-    return Counter(chain.from_iterable(_ngrams(words, n) for n in range(1, most + 1)))
-
-
-def _ngrams(words: Sequence[str], n: int) -> Iterator[tuple[str, ...]]:
-    return zip(*(words[start:] for start in range(n)), strict=False)
+    shifted = [words[start:] for start in range(most)]
+    ngrams: list[tuple[str, ...]] = []
+    for n in range(1, most + 1):
+        ngrams += zip(*shifted[:n], strict=False)
+    return ngrams
 
 
 def longest_common(text: Sequence[str], others: Sequence[Sequence[str]]) -> list[int]:

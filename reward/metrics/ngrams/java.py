@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import unicodedata
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 
 from reward.errors import CapRewardError, MissingExtraError
@@ -85,7 +86,7 @@ def tokenize(texts: Iterable[str], *, purpose: str) -> dict[str, str]:
         MissingExtraError: the package pycocoevalcap or Java is not installed.
     """
     parts_of_text = {text: _parts(text) for text in dict.fromkeys(texts)}
-    parts = dict.fromkeys(part for text_parts in parts_of_text.values() for part in text_parts)
+    parts = dict.fromkeys(chain.from_iterable(parts_of_text.values()))
     words: dict[str, str] = {}
     new: list[str] = []
     for part in parts:
@@ -101,15 +102,17 @@ def tokenize(texts: Iterable[str], *, purpose: str) -> dict[str, str]:
             _words_of_part.clear()
         _words_of_part.update({part: line for part, line in tokenized.items() if len(part) <= _CACHED_CHARACTERS})
     # A part of punctuation alone has no words, and no space stands for it.
-    return {text: " ".join(filter(None, map(words.__getitem__, parts))) for text, parts in parts_of_text.items()}
+    words_of_text = {}
+    for text, text_parts in parts_of_text.items():
+        words_of_text[text] = " ".join([words[part] for part in text_parts if words[part]])
+    return words_of_text
 
 
 def _parts(text: str) -> list[str]:
     """The parts of a text that are split each on its own: its words if they are plain, else the whole."""
-    collapsed = " ".join(unicodedata.normalize("NFC", text).split())
-    if _PLAIN.fullmatch(collapsed):
-        return collapsed.split(" ")
-    return [collapsed]
+    words = unicodedata.normalize("NFC", text).split()
+    collapsed = " ".join(words)
+    return words if _PLAIN.fullmatch(collapsed) else [collapsed]
 
 
 def _tokenize(texts: list[str], purpose: str) -> list[str]:

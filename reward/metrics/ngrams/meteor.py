@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 import threading
 import weakref
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,9 +17,10 @@ from reward.metrics.ngrams.java import java_command
 from reward.metrics.ngrams.scorer import NgramScorer, Words
 from reward.optional import require
 
-# Questions that are written together, in bytes: what any pipe takes at once. The program would stop reading them, and
-# nobody read its answers, if more were waiting.
-_PAGE = 4096
+# Bytes of questions that wait for an answer: what any pipe takes at once. With more, the program could stop reading
+# because nobody reads its answers, while we wait for it to read.
+_WAITING_BYTES = 4096
+_SCORED_AT_ONCE = 1000  # captions whose statistics are turned into scores by one question
 _PURPOSE = f"metric {METEOR.name!r}"
 # From the program's own folder, since it cannot find a table in a path with a space.
 PARAPHRASES = os.path.join("data", "paraphrase-en.gz")
@@ -72,25 +74,30 @@ class _Program:
         Raises:
             CapRewardError: the program has ended.
         """
-        questions: list[bytes] = []  # not written yet
-        size = 0  # of these, in bytes
         scores: list[float] = []
+        statistics: list[str] = []
+        waiting: deque[int] = deque()  # the lengths of questions without an answer, so that the program never idles
         for candidates, references in items:
             for candidate in candidates:
                 texts = [text.replace("|||", " ") for text in (*references, candidate)]
                 question = _line("SCORE", *texts)
-                if questions and size + len(question) > _PAGE:
-                    scores += self._evaluate(questions)
-                    questions, size = [], 0
-                questions.append(question)
-                size += len(question)
-        return scores + self._evaluate(questions)
+                while waiting and sum(waiting) + len(question) > _WAITING_BYTES:
+                    statistics.append(self._answer())
+                    waiting.popleft()
+                if len(statistics) + len(waiting) >= _SCORED_AT_ONCE:
+                    scores += self._evaluate(statistics, waiting)
+                self._write(question)
+                waiting.append(len(question))
+        return scores + self._evaluate(statistics, waiting)
 
-    def _evaluate(self, questions: list[bytes]) -> list[float]:
-        self._write(b"".join(questions))
-        self._write(_line("EVAL", *(self._answer() for _ in questions)))
-        scores = [float(self._answer()) for _ in questions]
+    def _evaluate(self, statistics: list[str], waiting: deque[int]) -> list[float]:
+        """The scores of captions whose statistics have come or are waited for; both are then empty."""
+        statistics += [self._answer() for _ in waiting]
+        self._write(_line("EVAL", *statistics))
+        scores = [float(self._answer()) for _ in statistics]
         self._answer()  # their mean
+        statistics.clear()
+        waiting.clear()
         return scores
 
     def _write(self, question: bytes) -> None:
