@@ -9,7 +9,7 @@ from typing import Any
 
 from reward.data.image_files import file_stamp, image_file, is_image_name
 from reward.data.samples import find_column, one_image, read_references
-from reward.errors import DataError, InvalidSampleError
+from reward.errors import ConfigError, DataError, InvalidSampleError
 from reward.scoring.readers import open_source
 from reward.scoring.sources import BadRow
 from reward.scoring.sources import image_root as find_root
@@ -50,12 +50,23 @@ def read_images(
 
     Args:
         images: folder, image file, or a data file with a column of paths, see `open_source`.
-        image_column, references_column, image_root, split: as for `score_dataset`; of a data file alone.
+        image_column, references_column, image_root, split: of a data file, as for `score_dataset`.
 
     Raises:
         DataError: nothing there, no image among the files, or a data file that holds the images themselves.
+        ConfigError: an option of data files with a folder.
     """
     path = Path(images)
+    if path.is_dir() or is_image_name(path):
+        settings = {
+            "image-column": image_column,
+            "references-column": references_column,
+            "image-root": image_root,
+            "split": split,
+        }
+        for name, value in settings.items():
+            if value is not None:
+                raise ConfigError(f"--{name} ({name.replace('-', '_')}=) is for a data file, and {path} is none")
     if path.is_dir():
         files = sorted(file for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))
         rows = [_row(file) for file in files if is_image_name(file)]

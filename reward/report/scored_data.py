@@ -120,7 +120,8 @@ def read_scored(
     for frame in _frames(reader, columns):
         rows += len(frame)
         if columns.error is not None:
-            errors.append(frame[columns.error].replace("", None).dropna().astype(str))
+            messages = frame[columns.error].dropna().astype(str)
+            errors.append(messages[messages != ""])
         if columns.are_lists:
             frame = _one_row_a_caption(frame, columns, reader.name)
         scores.append(frame[columns.scores].astype(float))

@@ -88,6 +88,7 @@ WRONG_DATA = {  # {line: message}; exit code 1
     "report rated.jsonl -o o.html": "name the scores with --by",
     "report data.jsonl --by candidate -o o.html": "holds string, no scores",
     "caption absent": "error: there is no folder or file absent",
+    "caption good.png --split test": "--split (split=) is for a data file, and good.png is none",
     "caption good.png --model embedded -n 4 -o o.jsonl": "go with a --metric (metric=), which chooses the caption",
     "caption good.png --temperature 0": "--temperature 0 writes the same caption n times: raise it, or",
     "caption good.png --model ./absent -m length -o o.jsonl": "captioner checkpoint folder './absent' does",

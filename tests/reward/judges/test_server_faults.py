@@ -130,7 +130,7 @@ def test_a_question_that_cannot_be_answered_does_not_stop_the_others(server, tmp
     assert np.isnan(caught.value.results).all(axis=1).tolist() == [False, False, True, True, False]
     assert sum("forbidden" in str(request["messages"]) for request in server.requests) == 1, "a refusal was retried"
     server.faults.append(Fault("status", 422, body='{"detail": "Unexpected fields"}'))  # as FastAPI's servers say it
-    with pytest.raises(JudgeError, match=r"the server refuses the question \(Error code: 422 - Unexpected fields\)"):
+    with pytest.raises(JudgeError, match=r"the server refuses the question \(Error code: 422 - .*Unexpected fields"):
         judge_at(server).generate(questions(1))
 
 
