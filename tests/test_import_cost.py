@@ -51,7 +51,7 @@ try:
 finally:
     print(json.dumps([*sys.modules]))
 """
-TABLES = {"pandas", "pyarrow"}  # pyarrow itself imports pandas where it makes a column
+TABLES = {"pandas", "pyarrow"}  # each imports the other, some versions of pandas always
 TRANSFORMERS = {"torch", "torchvision", "transformers", "accelerate", "scipy"}  # which loads the others
 HEAVY = {*TABLES, *TRANSFORMERS, "open_clip", "datasets", "ray", "openai", "trl", "peft", "matplotlib"}
 # {command: the heavy packages that it may load}
@@ -65,7 +65,7 @@ LOADED = {
     "score rows.jsonl -m length -o length.jsonl": set(),
     "score rows.jsonl -m unigram -o unigram.jsonl": set(),
     "score rows.jsonl -m length -o scores.parquet": TABLES,
-    "score rows.jsonl -m clipscore=clip -o clip.jsonl": {*TRANSFORMERS, "open_clip", "pandas"},
+    "score rows.jsonl -m clipscore=clip -o clip.jsonl": {*TRANSFORMERS, *TABLES, "open_clip"},
     "rerank lists.jsonl -m length -o ranked.jsonl": set(),
     "pairs scored.jsonl --prompt x -o pairs.parquet": {*TABLES, "datasets"},
     "corrupt rows.jsonl --words all -o wrong.parquet": TABLES,
@@ -73,7 +73,7 @@ LOADED = {
     "bench rated.jsonl -m length --resamples 9": {*TABLES, "scipy"},
     "compare rows.jsonl again.jsonl -m length": TABLES,
     "audit -m length -n 2": TABLES,
-    "caption picture.png --model embedded --max-tokens 2 -o captions.jsonl": {*TRANSFORMERS, "pandas"},
+    "caption picture.png --model embedded --max-tokens 2 -o captions.jsonl": {*TRANSFORMERS, *TABLES},
 }
 
 
