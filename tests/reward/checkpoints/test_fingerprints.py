@@ -29,6 +29,18 @@ from reward.scoring.several import Metrics
 from tests.toys.toy_clips import small_clip
 
 
+@pytest.mark.parametrize("kind", [torch.float64, torch.float32, torch.bfloat16, torch.int8])
+@pytest.mark.parametrize("length", [1, 3, 9])
+def test_each_value_of_a_weight_is_in_the_fingerprint(kind, length):
+    network = torch.nn.Module()
+    network.register_buffer("values", torch.zeros(length, dtype=kind))
+    names = {fingerprint_network(network)}
+    for index in range(length):
+        network.values[index] += 1
+        names.add(fingerprint_network(network))
+    assert len(names) == 1 + length
+
+
 def test_a_large_file_is_hashed_wholly_and_once(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr("reward.checkpoints.fingerprints._SETTLED", -1.0)  # that it was changed just now
@@ -251,18 +263,6 @@ def test_each_setting_of_a_loaded_scorer_is_in_its_fingerprint(name, settings):
     assert is_told(plain)
     assert loaded(name).fingerprint == plain
     assert loaded(name, **settings).fingerprint != plain
-
-
-@pytest.mark.parametrize("kind", [torch.float64, torch.float32, torch.bfloat16, torch.int8])
-@pytest.mark.parametrize("length", [1, 3, 9])
-def test_each_value_of_a_weight_is_in_the_fingerprint(kind, length):
-    network = torch.nn.Module()
-    network.register_buffer("values", torch.zeros(length, dtype=kind))
-    names = {fingerprint_network(network)}
-    for index in range(length):
-        network.values[index] += 1
-        names.add(fingerprint_network(network))
-    assert len(names) == 1 + length
 
 
 @pytest.mark.slow
