@@ -51,13 +51,14 @@ class PromptReader:
     Args:
         model: from `AutoModelForImageTextToText`, in eval mode.
         writer: of its prompts.
-        batch_size: most prompts of a forward pass.
+        batch_size: most prompts of a forward pass; `images_per_pass`, which is settable, of one with several images.
         head: reads the last state (b, d) of the model's base in place of the head that gives logits: `State.logits` is
             then what it says, such as the value of a reward model.
     """
 
     def __init__(self, model: Any, writer: PromptWriter, *, batch_size: int, head: Any = None) -> None:
-        self.model, self.writer, self.batch_size, self.head = model, writer, batch_size, head
+        self.model, self.writer, self.head = model, writer, head
+        self.batch_size = self.images_per_pass = batch_size
         parameters = inspect.signature(model.forward).parameters
         self._last_only = {"logits_to_keep": 1} if "logits_to_keep" in parameters and head is None else {}
         self._counts = "position_ids" in parameters
@@ -101,11 +102,9 @@ class PromptReader:
             else:
                 rows, state = shared
                 yield from self._walk(rows, state, keep_cache=keep_cache)
-            while len(waiting) >= self.batch_size:
-                yield from self._read_whole(prompts, waiting[: self.batch_size], failures, keep_cache)
-                del waiting[: self.batch_size]
-        if waiting:
-            yield from self._read_whole(prompts, waiting, failures, keep_cache)
+        waiting.sort(key=lambda index: -len(prompts[index].text))  # prompts of like length need little padding
+        for start in range(0, len(waiting), self.images_per_pass):
+            yield from self._read_whole(prompts, waiting[start : start + self.images_per_pass], failures, keep_cache)
 
     def step(self, state: State, tokens: torch.Tensor) -> State:
         """One token (b,) further in each row; the cache is grown in place."""
