@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import torch
 
 from reward.backbones.language import pad_rows
-from reward.backbones.states import can_share, rows_of
+from reward.backbones.states import cache_rows, can_share
 from reward.data.images import load_image
 from reward.errors import ImageError, first_line
 from reward.judges.prompts import Prompt, PromptWriter
@@ -123,7 +123,7 @@ class PromptReader:
         positions = state.positions
         if positions is not None:
             positions = positions[..., rows, :]
-        return self.step(State(state.logits[rows], rows_of(cache, rows), state.mask[rows], positions), tokens)
+        return self.step(State(state.logits[rows], cache_rows(cache, rows), state.mask[rows], positions), tokens)
 
     def _fitting(self, rows: list[Row], failures: dict[int, str]) -> list[Row]:
         """The rows that the model can read; the others are put into the failures."""
@@ -336,7 +336,7 @@ class PromptReader:
         copies = torch.zeros(len(tails), dtype=torch.long, device=ids.device)  # of the only row, one a tail
         positions = state.positions[..., copies, :] + mask.cumsum(1)  # type: ignore[index]
         longer_mask = torch.cat([state.mask[copies], mask], dim=1)
-        return self._forward(ids, longer_mask, positions, rows_of(state.cache, copies), keep_cache=keep_cache)
+        return self._forward(ids, longer_mask, positions, cache_rows(state.cache, copies), keep_cache=keep_cache)
 
 
 def _common(rows: Sequence[Row]) -> int:
