@@ -257,7 +257,7 @@ def test_weights_are_in_the_fingerprint_and_a_call_and_a_cache_are_not(name, tmp
     if name != "beitscore":
         assert loaded(name, cache=tmp_path).fingerprint == before
     assert scorer.fingerprint == before
-    names, weights = {before}, list(scorer.model.parameters())[::5]  # all are hashed by one rule
+    names, weights = {before}, list(scorer.model.parameters())[::25]  # all are hashed by one rule
     for weight in weights:
         with torch.no_grad():
             weight.view(-1)[-1] += 1

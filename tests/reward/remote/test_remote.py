@@ -280,10 +280,10 @@ def test_the_first_call_raises_where_there_is_no_service():
 
 
 def test_a_silent_service_is_told_of_while_it_is_waited_for_and_not_once_a_try(monkeypatch, caplog):
-    monkeypatch.setattr(client, "_SILENCE", 0.2)
-    monkeypatch.setattr(client, "_REMINDER", 0.5)
+    monkeypatch.setattr(client, "_SILENCE", 0.1)
+    monkeypatch.setattr(client, "_REMINDER", 0.25)
     with pytest.raises(ServiceError, match="no reward service"):
-        RemoteReward("http://127.0.0.1:9", "vela", patience=1.5).load()
+        RemoteReward("http://127.0.0.1:9", "vela", patience=0.75).load()
     assert 2 <= len(caplog.messages) <= 3
     assert caplog.messages[0].startswith("http://127.0.0.1:9 does not answer (ConnectError: ")
 
