@@ -75,7 +75,8 @@ class ScorerContract:
         """A scorer of this kind from a checkpoint."""
         return type(scorer).from_pretrained(source, device="cpu")
 
-    def scores(self, scorer, samples, batch_size=None):
+    @staticmethod
+    def scores(scorer, samples, batch_size=None):
         """Scores of samples that can all be scored."""
         table = scorer.score(samples, batch_size=batch_size)
         _check(table, scorer, len(samples))
@@ -83,9 +84,10 @@ class ScorerContract:
         return table.scores
 
     @pytest.fixture(scope="class")
-    def alone(self, scorer):
+    @classmethod
+    def alone(cls, scorer):
         """Scores of `SAMPLES`, each scored by itself."""
-        return np.concatenate([self.scores(scorer, [sample]) for sample in SAMPLES])
+        return np.concatenate([cls.scores(scorer, [sample]) for sample in SAMPLES])
 
     def test_samples_columns_and_rows_have_the_same_scores_each_time(self, scorer):
         expected = self.scores(scorer, SAMPLES)

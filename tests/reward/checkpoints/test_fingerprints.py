@@ -156,7 +156,6 @@ def cell(source, name):
 
 
 def of_a_notebook(result):
-    """An object of a class that no file holds."""
     return cell(f"class Mine:\n    def score(self):\n        return {result}", "Mine")()
 
 

@@ -24,7 +24,6 @@ SAMPLES = [CaptionSample(word, picture(seed), WORDS[:seed]) for word in WORDS fo
 
 @pytest.fixture(scope="module", params=["vela", "beitscore"])
 def scorer(request):
-    """A small model with random weights."""
     return VelaScorer(tiny_vela.make_model()) if request.param == "vela" else tiny_beitscore.make_scorer()
 
 

@@ -31,7 +31,6 @@ one_of_each_endpoint = pytest.mark.parametrize("served", ["text_classes", "llama
 
 @pytest.fixture(autouse=True, scope="module")
 def short_first_wait():
-    """Between tries to ask a server."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(connection, "_FIRST_WAIT", 0.02)
         yield
@@ -65,7 +64,6 @@ def serving(kind, folder, **options):
 
 @pytest.fixture(scope="module", params=METRIC)
 def served(request, folders):
-    """A kind of model, and its server."""
     with serving(request.param, folders) as server:
         yield request.param, server
 
