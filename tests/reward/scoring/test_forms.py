@@ -319,6 +319,10 @@ REFUSED = {  # {what a reader would have to guess: (data, part of the message)}
         "1.txt has 2 lines, and a text beside a picture is one caption: for several,",
     ),
     "two pictures": (two_pictures, "1.txt is beside 1.jpg and 1.png: keep one of them, or write captions.csv"),
+    "texts in a folder below": (
+        lambda folder: texts(folder).parent,
+        "has pictures and their texts in folders of its own: name one, {}",
+    ),
     "tars and Parquet": (tars_and_parquet, "shards means files of several kinds, .parquet and .tar: name those of"),
     "lines and Parquet": (lines_and_parquet, "parts means files of several kinds, .parquet and .jsonl: name those of"),
 }
