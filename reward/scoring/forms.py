@@ -81,7 +81,8 @@ def open_pictures(folder: Path) -> Source | None:
     """Pictures of a folder with their captions, `1.jpg` and `1.txt`; None where no picture has one beside it.
 
     Raises:
-        DataError: a text has several lines, or is beside several pictures, or there is nothing but pictures.
+        DataError: a text has several lines, or is beside several pictures, or in a folder below, or there is nothing
+            but pictures.
     """
     texts: dict[str, Path] = {}
     pictures: dict[str, list[str]] = {}
@@ -93,7 +94,10 @@ def open_pictures(folder: Path) -> Source | None:
         elif is_image_name(path):
             pictures.setdefault(path.stem, []).append(path.name)
     if texts.keys().isdisjoint(pictures):
-        files = [path for path in folder.rglob("[!.]*") if path.is_file()]
+        files = {path for path in folder.rglob("[!.]*") if path.is_file()}
+        for path in files:
+            if is_image_name(path) and path.with_suffix(".txt") in files:
+                raise DataError(f"{folder} has pictures and their texts in folders of its own: name one, {path.parent}")
         if files and all(map(is_image_name, files)):
             raise DataError(
                 f"{folder} holds pictures and no captions: put captions.csv with a line `image,caption` and a row for "

@@ -86,7 +86,7 @@ WRONG_DATA = {  # {line: message}; exit code 1
     "score data.jsonl -m length --devices cpu,cpu --device cpu": "or devices= (--devices), not both",
     "score data.jsonl -m length --engine ray": "output o.jsonl must be a folder: Ray writes parts into it",
     "report rated.jsonl -o o.html": "name the scores with --by",
-    "report data.jsonl --by candidate -o o.html": "holds string, no scores",
+    "report data.jsonl --by candidate -o o.html": "row 1: column 'candidate' must hold scores, got",
     "caption absent": "error: there is no folder or file absent",
     "caption good.png --split test": "--split (split=) is for a data file, and good.png is none",
     "caption good.png --model embedded -n 4 -o o.jsonl": "go with a --metric (metric=), which chooses the caption",

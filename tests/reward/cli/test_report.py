@@ -169,6 +169,13 @@ def test_equal_rows_of_all_batches_are_shown_once_and_none_is_best_and_worst(
     assert [[*zip(frame["row"], frame["count"], strict=True)] for frame in (data.best, data.worst)] == [best, worst]
 
 
+@pytest.mark.parametrize("cell", ["1,234", "much", "inf"])
+def test_a_cell_that_is_no_score_is_named_with_its_row(cell, tmp_path):
+    (tmp_path / "scores.csv").write_text(f"caption;reward\na;0,5\nb;{cell}\n")
+    with pytest.raises(DataError, match=f"row 2: column 'reward' must hold scores, got '{cell}'"):
+        read_scored(tmp_path / "scores.csv")
+
+
 def test_candidates_in_lists_count_one_by_one(tmp_path):
     lists = [
         {"image": "a.png", "candidates": ["a", "b", "c"], "rewards": [0.5, None, 0.7], "fluency": [0.1, 0.2, 0.3]},
