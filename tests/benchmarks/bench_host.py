@@ -48,13 +48,10 @@ class Sleeping(CaptionScorer):
     def __init__(self, metric, rate):
         own = load_scorer(metric, device="cpu")
         self.spec, self.rate, self.own, self.tokenize = own.spec, rate, own, _tokenizer(own)
-        side = 480 if metric == "beitscore" else 224
         bicubic = transforms.InterpolationMode.BICUBIC
-        steps = [
-            transforms.Resize((side, side) if metric == "beitscore" else side, bicubic),
-            transforms.CenterCrop(side),
-        ]
-        self.scaling = transforms.Compose(steps)
+        self.scaling = transforms.Resize((480, 480), bicubic)
+        if metric != "beitscore":
+            self.scaling = transforms.Compose([transforms.Resize(224, bicubic), transforms.CenterCrop(224)])
 
     def preprocess(self, image):
         return np.array(self.scaling(image)).transpose(2, 0, 1)
