@@ -143,7 +143,7 @@ def load_shipped_clip(*, device: torch.device | str | None = None, dtype: torch.
         >>> load_shipped_clip().embed_dim
         256
     """
-    folder = resolve_checkpoint("embedded", metric="vela")
+    folder = resolve_checkpoint("embedded", model="vela")
     architecture = read_config(folder, metric="vela")["image"]["architecture"]
     towers = towers_of_architecture(architecture, read_tokenizer(folder))
     weights = {}

@@ -12,8 +12,8 @@ from reward.metaeval.arena.battles import EQUAL
 from reward.training.splits import Split
 
 PREFERENCE = "preference"  # the category of such pairs
-_CHOICE = ("chosen", "rejected")
-_BATTLE = ("source1", "source2", "caption1", "caption2", "winner")
+_CHOICE: tuple[str, ...] = ("chosen", "rejected")
+_BATTLE: tuple[str, ...] = ("source1", "source2", "caption1", "caption2", "winner")
 
 
 def with_preferences(split: Split) -> Split:

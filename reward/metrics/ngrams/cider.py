@@ -154,7 +154,7 @@ class CiderScorer(NgramScorer):
         """
         if os.fspath(source) == "embedded":
             return cls()
-        folder = resolve_checkpoint(source, metric=CIDER.name, revision=revision)
+        folder = resolve_checkpoint(source, model=CIDER.name, revision=revision)
         config = read_config(folder, metric=CIDER.name)
         path = folder / FREQUENCIES_FILE
         try:
