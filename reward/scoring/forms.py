@@ -36,7 +36,7 @@ def open_json_lines(path: Path) -> Source:
 
 
 def open_json(path: Path) -> Source:
-    """The rows of a JSON document, of a form that `rows_of` reads."""
+    """The rows of a JSON document, of a form that `document_rows` reads."""
     with opened(path) as file:
         content = file.read().removeprefix(codecs.BOM_UTF8).strip()
     try:
@@ -50,7 +50,7 @@ def open_json(path: Path) -> Source:
     if isinstance(document, dict):
         # Read again by a slower reader, which refuses a name that comes twice: of two captions one would be lost.
         document = parse_json(content.decode(), str(path))
-    return HeldRows(path, rows_of(document, path))
+    return HeldRows(path, document_rows(document, path))
 
 
 def open_text(path: Path) -> Source:
@@ -131,7 +131,7 @@ def _caption_in(path: Path) -> str | None:
     return caption
 
 
-def rows_of(document: Any, path: Any) -> list[Any]:
+def document_rows(document: Any, path: Any) -> list[Any]:
     """The rows of a JSON value that is a whole file: a list of objects, captions by image, or COCO's annotations.
 
     Raises:

@@ -243,7 +243,7 @@ class Part:
 def part_name(tasks: Iterable[RowTask]) -> str:
     """The file name of the part of consecutive rows: number of the first row, number of rows, hash of their content.
 
-    Example: `000000512-64-0123456789abcdef.json.gz`, which `rows_of` reads. An edited row gives another name.
+    Example: `000000512-64-0123456789abcdef.json.gz`, which `rows_of_part` reads. An edited row gives another name.
     """
     digest = hashlib.sha256()
     first = count = 0
@@ -255,7 +255,7 @@ def part_name(tasks: Iterable[RowTask]) -> str:
     return f"{first:09d}-{count}-{digest.hexdigest()[:16]}.json.gz"
 
 
-def rows_of(name: str) -> range:
+def rows_of_part(name: str) -> range:
     """The numbers of the rows of a part, from its name."""
     first, count, _ = name.split("-")
     return range(int(first), int(first) + int(count))
@@ -324,7 +324,7 @@ class PartFolder:
         usable: list[str] = []
         next_row = 0
         names = self.names()
-        blocks = [rows_of(name) for name in names]
+        blocks = [rows_of_part(name) for name in names]
         for name, rows, current_name in zip(names, blocks, current_names(blocks), strict=True):
             if name == current_name and rows.start >= next_row and self._read(name) is not None:
                 usable.append(name)
