@@ -50,8 +50,8 @@ def measure_agreement(
     for name, metric in _METRICS.items():
         if metric not in loaded:
             loaded[metric] = load_scorer(metric)
-        shown_references = [()] * samples if name in _WITHOUT_REFERENCES else references
-        table = loaded[metric].score(images, captions, shown_references)
+        metric_references = [()] * samples if name in _WITHOUT_REFERENCES else references
+        table = loaded[metric].score(images, captions, metric_references)
         columns = table.aspects
         if len(columns) != len(ASPECTS):  # one score stands for every aspect
             columns = columns[:1] * len(ASPECTS)
