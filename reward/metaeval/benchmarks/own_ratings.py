@@ -21,10 +21,10 @@ from reward.scoring.sources import Source
 
 _CORRELATIONS = {name: name for name in ("tau-c", "tau-b", "spearman", "pearson")}
 _SPEC = BenchmarkSpec(
-    "ratings", "", RATINGS, "tau-c", _CORRELATIONS, documents="image", judgments="mean", checked="own"
+    "ratings", "", RATINGS, "tau-c", _CORRELATIONS, cider_documents="image", judgments="mean", checked="own"
 )
 _LABELS = replace(_SPEC, statistic="auc", statistics={"AUROC": "auc", "AP": "ap", **_CORRELATIONS})
-_PAIRS = BenchmarkSpec("pairs", "", PAIRS, "accuracy", documents="image", checked="own")
+_PAIRS = BenchmarkSpec("pairs", "", PAIRS, "accuracy", cider_documents="image", checked="own")
 
 _ONE_OF_TWO = re.compile(r"(candidate|cand|caption|response|text)s?[ _-]?([ab]|[0-2])", re.IGNORECASE)
 _CHOSEN = ["chosen", "rejected"]  # columns whose names say which caption is better

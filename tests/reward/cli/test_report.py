@@ -41,9 +41,9 @@ RISE = [(step, step / 50) for step in range(1, 50)]
 @pytest.mark.parametrize(
     ("draw", "shown"),
     [
-        (partial(intervals, INTERVALS, "F1 & more", colours={"low": BEST}), (">-0.050<", "F1 &amp;", "--ours")),
+        (partial(intervals, INTERVALS, "F1 & more", colours={"low": BEST}), (">-0.050<", "F1 &amp;", "--best")),
         (partial(intervals, INTERVALS, "wins, %", scale=100), ("&lt;a&gt; &amp; $b$", ">50.0<", "--plain")),
-        (partial(curve, {"reward": RISE}), ("reward", "--ours", "mean of nine")),
+        (partial(curve, {"reward": RISE}), ("reward", "--best", "mean of 9")),
         (partial(curve, dict.fromkeys("abcde", RISE[:3])), (">d<", ">e<", "--bad", ">step<")),
         (partial(histogram, np.array([]), "a$"), ("a$", "% of the captions")),
     ],
@@ -65,13 +65,13 @@ def spans(plot, style):
 @pytest.mark.parametrize("scores", [[0.5] * 3, [1e20] * 3, [0.1, math.nextafter(0.1, 1)], [1e17, 1e17 + 16]])
 def test_equal_scores_have_a_histogram_of_shares(scores):
     plot = histogram(np.array(scores), "reward")
-    [area] = spans(plot, r"fill: var\(--ours\)")
+    [area] = spans(plot, r"fill: var\(--best\)")
     assert (area > 1).all()
     assert re.search(r">(100|50)</text>", plot)
 
 
 def test_a_curve_follows_its_points():
-    points, means, *_ = spans(curve({"reward": RISE}), r"stroke: var\(--ours\)")
+    points, means, *_ = spans(curve({"reward": RISE}), r"stroke: var\(--best\)")
     assert 0.8 < means[1] / points[1] < 1
 
 
