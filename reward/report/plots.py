@@ -49,7 +49,7 @@ def intervals(
             continue
         colour = (colours or {}).get(label, PLAIN)
         axes.plot([low, high], [position] * 2, color=colour, lw=3, alpha=0.55, solid_capstyle="round")
-        axes.plot([value], [position], "o", color=colour, ms=7)
+        axes.plot([value], [position], "o", color=colour, ms=7, clip_on=False)  # whole at the edge, too
         # x in shares of the axes, y in rows: beside the plot, at the height of the row.
         beside = axes.get_yaxis_transform()
         number = f"{value:.3f}" if scale == 1 else f"{value:.1f}"
@@ -89,12 +89,13 @@ def curve(lines: Lines) -> Markup:
     return _page_svg(figure)
 
 
-def histogram(values: np.ndarray, name: str = "") -> Markup:
+def histogram(values: np.ndarray, name: str = "", unit: str = "captions") -> Markup:
     """Shares of the captions in 40 bins of their scores.
 
     Args:
         values: finite scores (N,); N may be 0.
         name: of the axis.
+        unit: what has a score, such as rows.
     """
     figure, axes = _blank_figure(2.4, width=4.4)
     if len(values):
@@ -102,7 +103,7 @@ def histogram(values: np.ndarray, name: str = "") -> Markup:
         axes.hist(values, _bin_edges(values), weights=shares, histtype="stepfilled", color=BEST)
     axes.grid(axis="y", color=SOFT, alpha=0.25, lw=0.6)
     axes.set_xlabel(name, parse_math=False)
-    axes.set_ylabel("% of the captions")
+    axes.set_ylabel(f"% of the {unit}")
     return _page_svg(figure)
 
 

@@ -101,7 +101,7 @@ def joined_tars(folder):
 def write_tar(path, rows, pictures):
     members = {"README": b"of no row", ".hidden.txt": b"of no row", "._0.png": b"a Mac's"}
     for name, caption in rows:
-        members |= {name: (pictures / name).read_bytes(), f"{name[0]}.caption": caption.encode()}
+        members |= {name: (pictures / name).read_bytes(), f"{name[0]}.txt": caption.encode()}
     with tarfile.open(path, "w") as shard:
         for name, content in members.items():
             member = tarfile.TarInfo(name)
