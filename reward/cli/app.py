@@ -54,7 +54,7 @@ COMMANDS_ELSEWHERE = {
     "dedup": "capreward score DATA -m METRIC --dedupe -o FILE",
     "list": "capreward metrics",
     "plot": "capreward report SCORED -o FILE.html",
-    "grpo": "trl grpo --model_name_or_path MODEL --reward_funcs reward.vela_reward ...",
+    "grpo": "trl grpo --model_name_or_path MODEL --reward_funcs capreward.vela_reward ...",
 }
 _SETTINGS: dict[str, Any] = {
     "suggest_commands": False,

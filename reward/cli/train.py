@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from reward.training.stage import TrainingResult
 
 
-_CAPTIONERS = "trl grpo --model_name_or_path MODEL --reward_funcs reward.vela_reward ..., which trains captioners"
+_CAPTIONERS = "trl grpo --model_name_or_path MODEL --reward_funcs capreward.vela_reward ..., which trains captioners"
 
 
 @options.describe(synonyms={"--model --policy --reward --reward-funcs": _CAPTIONERS, "--dataset": "--data NAME"})

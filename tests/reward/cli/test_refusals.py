@@ -72,7 +72,7 @@ WRONG_LINES = {  # {line: message}; exit code 2
     "clean data.jsonl": "Write capreward score DATA -m METRIC --top 30% -o FILE",
     "dedup data.jsonl": "Write capreward score DATA -m METRIC --dedupe -o FILE",
     "benchmarks": "Write capreward bench --list",
-    "grpo": "Write trl grpo --model_name_or_path MODEL --reward_funcs reward.vela_reward",
+    "grpo": "Write trl grpo --model_name_or_path MODEL --reward_funcs capreward.vela_reward",
     "agreement": "Write capreward bench RATINGS -m METRIC",
     "list": "Write capreward metrics",
     "train": "is missing: of the metrics beitscore, vela",
