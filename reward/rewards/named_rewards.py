@@ -7,8 +7,8 @@ variables set what a constructor would be given:
 - `CAPREWARD_VELA_SOURCE`, `CAPREWARD_BEITSCORE_SOURCE`: a checkpoint folder or Hub id; default: the embedded one;
 - `CAPREWARD_VELA_WEIGHTS`: weights of the aspects, such as `desc=1,rel=2,flu=1`; default: all alike.
 
-For anything else write a module with `from capreward import VelaReward` and `my_reward = VelaReward(...)` in the working
-directory, and give `--reward_funcs module.my_reward`.
+For anything else write a module with `from capreward import VelaReward` and `my_reward = VelaReward(...)` in the
+working directory, and give `--reward_funcs module.my_reward`.
 """
 
 from __future__ import annotations
