@@ -48,6 +48,7 @@ COMMANDS_ELSEWHERE = {
     "agreement": "capreward bench RATINGS -m METRIC",
     "correlate": "capreward bench RATINGS -m METRIC",
     "evaluate": "capreward score DATA -m METRIC (captions), or capreward bench RATINGS -m METRIC (a metric)",
+    "generate": "capreward caption IMAGES --model MODEL",
     "benchmarks": "capreward bench --list",
     "filter": "capreward score DATA -m METRIC --top 30% -o FILE",
     "clean": "capreward score DATA -m METRIC --top 30% -o FILE",
@@ -111,6 +112,8 @@ class Command(_Helpful, TyperCommand):
                 error.message += f". {self._in_place_of(error.option_name)}"
             elif match := re.fullmatch(r"Got unexpected.* \(([^\s)]+).*", error.message):
                 error.message += f". {self._in_place_of_argument(match[1])}"
+            elif not error.message and error.param is not None:  # it is missing: its help says what to give
+                error.message = getattr(error.param, "help", None) or ""
             error.ctx = None  # which would put lines about the usage first
             raise
 
