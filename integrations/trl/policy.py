@@ -16,7 +16,7 @@ from transformers.trainer_callback import TrainerCallback, TrainerState
 
 from reward.backbones.fit import foreign_errors
 from reward.backbones.pretrained import load_network, refuse_unfit
-from reward.checkpoints.folders import CONFIG_FILE, resolve_checkpoint
+from reward.checkpoints.folders import resolve_checkpoint
 from reward.checkpoints.weight_files import refuse_stored_integers
 from reward.errors import CheckpointError, ConfigError
 
@@ -65,13 +65,8 @@ def load_policy(
         model = _load_adapted(folder, base, options)
     elif base is not None:
         raise CheckpointError(f"policy {str(folder)!r} has no {_ADAPTER_FILE}, so it needs no base")
-    elif (folder / CONFIG_FILE).is_file():
-        model = load_network(folder, AutoModelForImageTextToText, "policy", strict=True, **options)
     else:
-        checkpoints = ", ".join(sorted(path.name for path in folder.glob("checkpoint-*"))) or "no checkpoint-*"
-        raise CheckpointError(
-            f"policy {str(folder)!r} has neither {CONFIG_FILE} nor {_ADAPTER_FILE}; it holds {checkpoints}"
-        )
+        model = load_network(folder, AutoModelForImageTextToText, "policy", strict=True, **options)
     with foreign_errors(f"policy {str(folder)!r}: its processor (tokenizer*.json, *processor*.json)"):
         processor = AutoProcessor.from_pretrained(folder, trust_remote_code=bool(options.get("trust_remote_code")))
     return model.eval(), processor

@@ -54,7 +54,7 @@ def intervals(
             continue
         colour = (colours or {}).get(label, PLAIN)
         axes.plot([low, high], [position] * 2, color=colour, lw=3, alpha=0.55, solid_capstyle="round")
-        axes.plot([value], [position], "o", color=colour, ms=7)
+        axes.plot([value], [position], "o", color=colour, ms=7, clip_on=False)  # whole at the edge, too
         # x in shares of the axes, y in rows: beside the plot, at the height of the row.
         beside = axes.get_yaxis_transform()
         number = f"{value:.3f}" if scale == 1 else f"{value:.1f}"
@@ -94,6 +94,7 @@ def curve(lines: Lines) -> Markup:
     return _page_svg(figure)
 
 
+<<<<<<< HEAD
 def _running_means(values: np.ndarray) -> list[float]:
     """The mean of each value (N,) and those up to half of `_SMOOTHED_STEPS` before and after it, as far as they go."""
     half = _SMOOTHED_STEPS // 2
@@ -102,10 +103,15 @@ def _running_means(values: np.ndarray) -> list[float]:
 
 def histogram(values: np.ndarray, name: str = "") -> Markup:
     """Shares of the captions in `_BINS` bins of their scores.
+=======
+def histogram(values: np.ndarray, name: str = "", unit: str = "captions") -> Markup:
+    """Shares of the captions in 40 bins of their scores.
+>>>>>>> v-expect
 
     Args:
         values: finite scores (N,); N may be 0.
         name: of the axis.
+        unit: what has a score, such as rows.
     """
     figure, axes = _blank_figure(2.4, width=4.4)
     if len(values):
@@ -113,7 +119,7 @@ def histogram(values: np.ndarray, name: str = "") -> Markup:
         axes.hist(values, _bin_edges(values), weights=shares, histtype="stepfilled", color=BEST)
     axes.grid(axis="y", color=SOFT, alpha=0.25, lw=0.6)
     axes.set_xlabel(name, parse_math=False)
-    axes.set_ylabel("% of the captions")
+    axes.set_ylabel(f"% of the {unit}")
     return _page_svg(figure)
 
 

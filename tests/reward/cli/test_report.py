@@ -45,7 +45,7 @@ RISE = [(step, step / 50) for step in range(1, 50)]
         (partial(intervals, INTERVALS, "wins, %", scale=100), ("&lt;a&gt; &amp; $b$", ">50.0<", "--plain")),
         (partial(curve, {"reward": RISE}), ("reward", "--best", "mean of 9")),
         (partial(curve, dict.fromkeys("abcde", RISE[:3])), (">d<", ">e<", "--bad", ">step<")),
-        (partial(histogram, np.array([]), "a$"), ("a$", "% of the captions")),
+        (partial(histogram, np.array([]), "a$", "rows"), ("a$", "% of the rows")),
     ],
 )
 def test_plots_show_their_rows_in_the_colours_of_the_page(draw, shown):

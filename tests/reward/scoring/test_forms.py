@@ -102,7 +102,7 @@ def write_tar(path, rows, pictures):
     members = {"README": b"of no row", ".hidden.txt": b"of no row"}
     for name, caption in rows:
         members |= {f"._{name}": b"a Mac's", name: (pictures / name).read_bytes()}
-        members |= {f"._{name[0]}.caption": b"a Mac's", f"{name[0]}.caption": caption.encode()}
+        members |= {f"._{name[0]}.txt": b"a Mac's", f"{name[0]}.txt": caption.encode()}
     with tarfile.open(path, "w") as shard:
         for name, content in members.items():
             member = tarfile.TarInfo(name)
