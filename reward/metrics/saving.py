@@ -192,16 +192,11 @@ class BorrowedScorer(NetworkScorer):
     def _resolve(cls, name: str, revision: str | None) -> Path:
         """The folder of a model, which is fetched if it is a Hub id."""
         if name == "embedded":
-<<<<<<< HEAD
-            raise CheckpointError(f"no model for {cls.spec.name} is shipped with this package; give {cls.needs}")
-        return resolve_checkpoint(name, model=cls.spec.name, revision=revision, subfolders=cls.subfolders)
-=======
             metric = cls.spec.name
             raise CheckpointError(
                 f"no model for {metric} is shipped with this package: write {metric}=CHECKPOINT with {cls.needs}"
             )
-        return resolve_checkpoint(name, metric=cls.spec.name, revision=revision, subfolders=cls.subfolders)
->>>>>>> v-expect
+        return resolve_checkpoint(name, model=cls.spec.name, revision=revision, subfolders=cls.subfolders)
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Writes a folder that names the model and the settings, without the weights.

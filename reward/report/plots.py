@@ -94,19 +94,14 @@ def curve(lines: Lines) -> Markup:
     return _page_svg(figure)
 
 
-<<<<<<< HEAD
 def _running_means(values: np.ndarray) -> list[float]:
     """The mean of each value (N,) and those up to half of `_SMOOTHED_STEPS` before and after it, as far as they go."""
     half = _SMOOTHED_STEPS // 2
     return [values[max(0, index - half) : index + half + 1].mean() for index in range(len(values))]
 
 
-def histogram(values: np.ndarray, name: str = "") -> Markup:
-    """Shares of the captions in `_BINS` bins of their scores.
-=======
 def histogram(values: np.ndarray, name: str = "", unit: str = "captions") -> Markup:
-    """Shares of the captions in 40 bins of their scores.
->>>>>>> v-expect
+    """Shares of the captions in `_BINS` bins of their scores.
 
     Args:
         values: finite scores (N,); N may be 0.
