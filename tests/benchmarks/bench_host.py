@@ -13,13 +13,15 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import torch
+from PIL import Image
 from rich.console import Console
+from torchvision import transforms
 from torchvision.io import ImageReadMode, decode_jpeg
 from torchvision.transforms.v2 import functional
 
 from reward import load_scorer
-from reward.backbones.clip import Scaling
 from reward.data.images import THREADS, load_image
 from reward.metrics.beitscore.scorer import BeitScoreScorer
 from reward.metrics.scorer import CandidateScores, CaptionScorer
@@ -46,10 +48,13 @@ class Sleeping(CaptionScorer):
     def __init__(self, metric, rate):
         own = load_scorer(metric, device="cpu")
         self.spec, self.rate, self.own, self.tokenize = own.spec, rate, own, _tokenizer(own)
-        self.scaling = Scaling(480) if metric == "beitscore" else Scaling(224, crops=True)
+        bicubic = transforms.InterpolationMode.BICUBIC
+        self.scaling = transforms.Resize((480, 480), bicubic)
+        if metric != "beitscore":
+            self.scaling = transforms.Compose([transforms.Resize(224, bicubic), transforms.CenterCrop(224)])
 
     def preprocess(self, image):
-        return self.scaling(image)
+        return np.array(self.scaling(image)).transpose(2, 0, 1)
 
     def read_ahead(self, texts):
         self.own.read_ahead(texts)
@@ -84,13 +89,15 @@ def prepared_a_second(jpegs, scorer, seconds):
 def one_core(jpegs, size):
     """Pictures a second of one thread: ours, and torchvision's decoder and its scaling with antialiasing."""
     torch.set_num_threads(1)
-    scaling = Scaling(size)
+
+    def ours(jpeg):
+        return np.array(load_image(jpeg).resize((size, size), Image.Resampling.BICUBIC)).transpose(2, 0, 1)
 
     def theirs(jpeg):
         pixels = decode_jpeg(torch.frombuffer(bytearray(jpeg), dtype=torch.uint8), ImageReadMode.RGB)
         functional.resize(pixels, [size, size], functional.InterpolationMode.BICUBIC, antialias=True)
 
-    ways = {"ours": lambda jpeg: scaling(load_image(jpeg)), "torchvision": theirs}
+    ways = {"ours": ours, "torchvision": theirs}
     runs = {name: (lambda way=way: [way(jpeg) for jpeg in jpegs]) for name, way in ways.items()}
     return {name: len(jpegs) / min(seconds) for name, seconds in measure_seconds(runs, 3, "cpu").items()}
 

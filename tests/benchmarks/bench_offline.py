@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from reward import CaptionSample, load_scorer
 from reward.data.images import load_image
 from reward.scenes import make_dataset
-from reward.scoring.runs import rows_of
+from reward.scoring.runs import rows_of_part
 from tests.benchmarks.measuring import DEVICE, measure_seconds, show
 
 DRAWINGS = 200  # different ones, which come back in turns
@@ -84,7 +84,7 @@ def run(metric, data, output, device):
     with subprocess.Popen([sys.executable, "-m", "reward.cli.main", *words]) as process:
         while process.poll() is None and not saved:
             time.sleep(0.005)
-            saved = sum(len(rows_of(part.name)) for part in parts.glob("[0-9]*.gz"))
+            saved = sum(len(rows_of_part(part.name)) for part in parts.glob("[0-9]*.gz"))
         first = time.perf_counter()
         while process.poll() is None:
             mebibytes.append(memory(process.pid))

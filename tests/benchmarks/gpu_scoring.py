@@ -162,7 +162,7 @@ def libraries(small, folder):
     device, rows = "cpu" if small else Card.name, paper_rows(2 if small else 8)
     if not small:
         towers = paper_sizes.siglip_towers(Card(), torch.float32, 256_000)
-        towers.sigmoid = (100.0, -10.0)
+        towers.scale_and_bias = (100.0, -10.0)
         clip, read = towers.clip, towers.image_processor
 
         def siglip(row):

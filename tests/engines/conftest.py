@@ -55,7 +55,7 @@ def captioner():
     """The folder of the embedded captioner."""
     from reward.checkpoints.folders import resolve_checkpoint
 
-    return resolve_checkpoint("embedded", metric="captioner")
+    return resolve_checkpoint("embedded", model="captioner")
 
 
 @pytest.fixture(scope="session")

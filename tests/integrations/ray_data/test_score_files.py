@@ -190,6 +190,7 @@ def test_a_broken_file_keeps_no_other_from_being_scored(tmp_path):
     ("data", "output", "options", "message"),
     [
         ("none", "new", {}, "there is no file"),
+        (["in"], "new", {}, "data must be one path, or a pattern such as data/*.parquet, got list"),
         ("in", "outer/in", {}, "holds a.jsonl, which is no part of a run"),
         ("outer/in", "outer", {}, "holds the input"),
         ("", "new", {}, "files of 2 kinds that can be read (.jsonl, .parquet)"),
@@ -205,7 +206,9 @@ def test_what_it_cannot_do_it_says_before_scoring(data, output, options, message
     write_lines(tmp_path / "outer" / "in" / "a.jsonl", rows)
     score_here(tmp_path / "in", "length", tmp_path / "out")
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-    data, output = [name if "://" in name else tmp_path / name for name in (data, output)]
+    output = output if "://" in output else tmp_path / output
+    if isinstance(data, str) and "://" not in data:
+        data = tmp_path / data
     with pytest.raises(CapRewardError, match=re.escape(message)):
         score_here(data, "length", output, **options)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before

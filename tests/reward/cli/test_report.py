@@ -41,11 +41,11 @@ RISE = [(step, step / 50) for step in range(1, 50)]
 @pytest.mark.parametrize(
     ("draw", "shown"),
     [
-        (partial(intervals, INTERVALS, "F1 & more", colours={"low": BEST}), (">-0.050<", "F1 &amp;", "--ours")),
+        (partial(intervals, INTERVALS, "F1 & more", colours={"low": BEST}), (">-0.050<", "F1 &amp;", "--best")),
         (partial(intervals, INTERVALS, "wins, %", scale=100), ("&lt;a&gt; &amp; $b$", ">50.0<", "--plain")),
-        (partial(curve, {"reward": RISE}), ("reward", "--ours", "mean of nine")),
+        (partial(curve, {"reward": RISE}), ("reward", "--best", "mean of 9")),
         (partial(curve, dict.fromkeys("abcde", RISE[:3])), (">d<", ">e<", "--bad", ">step<")),
-        (partial(histogram, np.array([]), "a$"), ("a$", "% of the captions")),
+        (partial(histogram, np.array([]), "a$", "rows"), ("a$", "% of the rows")),
     ],
 )
 def test_plots_show_their_rows_in_the_colours_of_the_page(draw, shown):
@@ -65,13 +65,13 @@ def spans(plot, style):
 @pytest.mark.parametrize("scores", [[0.5] * 3, [1e20] * 3, [0.1, math.nextafter(0.1, 1)], [1e17, 1e17 + 16]])
 def test_equal_scores_have_a_histogram_of_shares(scores):
     plot = histogram(np.array(scores), "reward")
-    [area] = spans(plot, r"fill: var\(--ours\)")
+    [area] = spans(plot, r"fill: var\(--best\)")
     assert (area > 1).all()
     assert re.search(r">(100|50)</text>", plot)
 
 
 def test_a_curve_follows_its_points():
-    points, means, *_ = spans(curve({"reward": RISE}), r"stroke: var\(--ours\)")
+    points, means, *_ = spans(curve({"reward": RISE}), r"stroke: var\(--best\)")
     assert 0.8 < means[1] / points[1] < 1
 
 
@@ -167,6 +167,13 @@ def test_equal_rows_of_all_batches_are_shown_once_and_none_is_best_and_worst(
     data = read_scored(write_lines(tmp_path / "scores.jsonl", rows), examples=2)
     assert data.scores["reward"].tolist() == scores
     assert [[*zip(frame["row"], frame["count"], strict=True)] for frame in (data.best, data.worst)] == [best, worst]
+
+
+@pytest.mark.parametrize("cell", ["1,234", "much", "inf"])
+def test_a_cell_that_is_no_score_is_named_with_its_row(cell, tmp_path):
+    (tmp_path / "scores.csv").write_text(f"caption;reward\na;0,5\nb;{cell}\n")
+    with pytest.raises(DataError, match=f"row 2: column 'reward' must hold scores, got '{cell}'"):
+        read_scored(tmp_path / "scores.csv")
 
 
 def test_candidates_in_lists_count_one_by_one(tmp_path):

@@ -86,7 +86,7 @@ def test_a_part_of_a_benchmark_or_more_references_have_no_published_figures(tmp_
     assert [len(beside(rated, [ONE], lost)) for lost in (2, 3)] == [1, 0]  # of 40
     more = write_rated(tmp_path / "more", 40, change=lambda row: row["references"].append("B"))
     drawn = load_benchmark("polaris", more)
-    drawn = replace(drawn, spec=replace(drawn.spec, drawn=1))
+    drawn = replace(drawn, spec=replace(drawn.spec, drawn_references=1))
     assert [len(beside(replace(drawn, draws=draws), [ONE])) for draws in (0, 5)] == [0, 1]
 
 

@@ -1,7 +1,7 @@
 """Rated captions, in the forms that people hold them in, become the same training rows."""
 
 import pytest
-from datasets import Dataset, DatasetDict
+from datasets import ClassLabel, Dataset, DatasetDict
 from PIL import Image
 
 from reward.errors import DataError
@@ -100,6 +100,13 @@ def test_without_references_none_need_be_there_and_one_text_is_one_reference():
 def test_bad_columns_name_split_and_row(columns, message):
     with pytest.raises(DataError, match=message):
         judged({"val.desc": rows(**columns)})
+
+
+def test_places_of_classes_are_no_ratings():
+    good, bad = range(2)
+    split = rows(score=[good, bad, bad]).cast_column("score", ClassLabel(names=["good", "bad"]))
+    with pytest.raises(DataError, match="score is a ClassLabel, whose numbers are only places"):
+        judged({"val.desc": split})
 
 
 @pytest.mark.parametrize("names", [("candidate", "references", "rating"), ("caption", "reference", "human_score")])
