@@ -13,6 +13,7 @@ from scipy.stats import kendalltau
 
 from reward import CaptionSample, VelaReward, load_scorer
 from reward.cli.app import app
+from reward.metrics.vela.prompts import DEFAULT_PROMPTS
 from reward.metrics.vela.training import make_tokenizer
 from reward.scenes import make_dataset
 from tests.reward.metrics.tiny_vela import CHAT_TEMPLATE
@@ -21,7 +22,7 @@ from tests.toys.json_lines import read_lines
 LANGUAGE_MODEL, CLIP, DATA = "Qwen/Qwen2.5-3B-Instruct", "BeichenZhang/LongCLIP-L", "Ka2ukiMatsuda/LongCap-Arena"
 PARTS = ("train", "val", "dci_val", "dci_test")  # each part's place is the seed of its scenes
 TEST_A = PARTS.index("dci_val")
-SCENES = 5
+SCENES = 3
 ASPECTS = {"descriptiveness": "desc", "relevance": "rel", "fluency": "flu"}
 
 
@@ -29,7 +30,7 @@ def add_language_model(hub, folder):
     """A Qwen2 with random weights of a few thousand parameters, with a chat template, as a real repository has it."""
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    tokenizer = make_tokenizer(["a red star", "Grade one quality of the caption"], 300)
+    tokenizer = make_tokenizer([prompt.system for prompt in DEFAULT_PROMPTS.values()], 900)  # so that prompts are short
     tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})
     tokenizer.chat_template = CHAT_TEMPLATE
     torch.manual_seed(0)

@@ -15,7 +15,6 @@ from reward.errors import DataError, OutputError
 from reward.metaeval import Interval
 from reward.metaeval.arena import Voter, rate_arena
 from reward.metaeval.bench import run_bench
-from reward.metaeval.benchmarks import load_benchmark
 from reward.registry import MetricSource
 from reward.report.arena import arena_report
 from reward.report.bench import bench_report
@@ -24,7 +23,7 @@ from reward.report.report import Report, check_report
 from reward.report.scored_data import read_scored
 from reward.report.scores import scores_report
 from reward.report.tables import Table
-from tests.reward.metaeval.small_benchmarks import write_rated
+from tests.reward.metaeval.small_benchmarks import load_rated
 from tests.reward.scoring.small_data import save_greys
 from tests.toys.json_lines import write_lines
 from tests.toys.pages import Page, rows_of
@@ -196,7 +195,7 @@ def test_the_table_of_a_bias_has_its_sign():
 
 def test_the_folder_of_a_report_holds_three_whole_files(tmp_path):
     column = 'sharp & <b>"$a^$"</b>'
-    rated = load_benchmark("flickr8k-expert", write_rated(tmp_path, 20, change=lambda row: row.update({column: 1})))
+    rated = load_rated(tmp_path, 20, change=lambda row: row.update({column: 1}))
     metrics = [MetricSource(column, is_column=True), MetricSource("length")]
     tables = run_bench([(rated, "path")] * 2, metrics, resamples=20)  # of one title
     report = bench_report(tables, command="capreward bench <x>", seed=0, resamples=20, references=True)
