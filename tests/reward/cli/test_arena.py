@@ -53,29 +53,23 @@ def test_tables_and_json_and_a_column_that_is_called_as_a_metric(run, entries, t
     assert table.index.tolist() == ["human", "model 1", "model 2", "model 3", odd]
     assert (table["Elo low"] <= table["Elo"]).all()
     ratings, agreement, bias = re.split("Agreement with people|Bias", out)
-    assert "Ratings by people: 301 battles" in ratings
-    names = [line.split("│")[1].strip() for line in ratings.splitlines() if "model" in line]
-    assert names == ["model 1", "model 2", "model 3", odd]
-    for name in ("overall", "level 4", "Spearman (Elo)", "length", "column:good"):
-        assert name in agreement
+    assert odd in ratings
     assert re.search(r"judge .* 100\.0 \[100\.0, 100\.0\]", agreement)
-    assert "human" not in bias
+    assert ("human" in bias, len(re.findall(r" [+-]\d+\.\d \[", bias)) > 3) == (False, True)  # a bias has its sign
     assert "people: the first caption won" in err
     assert "Battles of the source 'human' are left out" in err
 
     out, err = run(*line, "--json", "--quiet")
     figures = json.loads(out)
-    rated = rows_of(figures, "Ratings by people: 301 battles")
-    assert (err, set(rated)) == ("", {"human", *names})
-    best = rated["model 1"]["Bradley-Terry"]
+    best = rows_of(figures, "Ratings by people: 301 battles")["model 1"]["Bradley-Terry"]
     assert best["low"] < best["value"] < best["high"]
     voters = rows_of(figures, "Agreement with people")
     assert list(voters) == ["judge", "column:good", "length", "column:length"]
     good, length = (voters[name] for name in ("column:good", "length"))
     assert voters["column:length"] == {**good, "name": "column:length"}
     assert list(good)[1:6] == ["overall", "level 1", "level 2", "level 3", "level 4"]
-    assert good["Spearman (Elo)"]["value"] == 100
-    assert length["Spearman (Elo)"]["value"] == -100  # the best model writes the shortest captions
+    # The best model writes the shortest captions.
+    assert (good["Spearman (Elo)"]["value"], length["Spearman (Elo)"]["value"], err) == (100, -100, "")
     assert rows_of(figures, "Bias")["model 1"]["length"]["value"] < -50
 
 

@@ -13,10 +13,8 @@ from markupsafe import Markup
 
 from reward.errors import DataError, OutputError
 from reward.metaeval import Interval
-from reward.metaeval.arena import Voter, rate_arena
 from reward.metaeval.bench import run_bench
 from reward.registry import MetricSource
-from reward.report.arena import arena_report
 from reward.report.bench import bench_report
 from reward.report.plots import BEST, curve, histogram, intervals
 from reward.report.report import Report, check_report
@@ -182,15 +180,6 @@ def test_candidates_in_lists_count_one_by_one(tmp_path):
     lists[0]["fluency"] = [0.5]
     with pytest.raises(DataError, match=r"'rewards' and other columns of .* hold lists of different lengths"):
         read_scored(write_lines(tmp_path / "lists.jsonl", lists))
-
-
-def test_the_table_of_a_bias_has_its_sign():
-    names = {"source1": "x", "source2": "y"}
-    battles = [{**names, "img": str(number)} for number in range(20)]
-    people = Voter("people", np.array([1.0] * 15 + [0.0] * 5))
-    result = rate_arena(battles, [people, Voter("first", np.ones(20))], resamples=20)
-    bias = arena_report(result, command="").tables[2].texts()
-    assert [(model, text[:5]) for model, text in bias] == [("x", "+25.0"), ("y", "-25.0")]
 
 
 def test_the_folder_of_a_report_holds_three_whole_files(tmp_path):

@@ -1,7 +1,6 @@
 """Pairs of captions from columns, from corruptions on demand and from scenes become balanced training rows."""
 
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from datasets import DatasetDict
@@ -134,14 +133,6 @@ def test_pairs_of_several_sets_are_taken_together_whatever_columns_they_have(tmp
         load_pairs("scenes", tmp_path / "one")
     with pytest.raises(DataError, match=r"no part 'val': expected val or val\.pairs; there are train"):
         load_pairs(tmp_path / "other")
-
-
-def test_a_folder_of_files_may_be_named_from_here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("data").mkdir()
-    for part in ("train", "val"):
-        pair_rows(2).to_parquet(f"data/{part}.parquet")
-    assert load_pairs("data")["val"].counts()["count"] == 2
 
 
 def test_scenes_give_every_kind_equally_often_and_other_scenes_each_epoch():
