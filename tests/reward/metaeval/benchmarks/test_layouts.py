@@ -162,9 +162,6 @@ def test_a_bad_file_is_named(name, file, content, message, tmp_path):
         load_benchmark(name, tmp_path)
 
 
-# On the Hub, through the real client
-
-
 @pytest.mark.slow
 def test_of_a_data_set_on_the_hub_only_the_files_of_a_part_are_asked_for(hub, monkeypatch, tmp_path):
     monkeypatch.setattr("datasets.config.HF_ENDPOINT", hub.endpoint)
