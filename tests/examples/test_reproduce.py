@@ -8,7 +8,6 @@ import pytest
 
 from examples.research.reproduce import DATA, WEIGHTS, main, reproduce
 from reward.errors import DataError, UnknownMetricError
-from reward.metaeval.bench import run_bench
 from reward.metaeval.published import Figure
 from tests.reward.metaeval.benchmarks.published_layouts import parquet
 from tests.reward.metaeval.small_benchmarks import write_rated
@@ -82,18 +81,6 @@ def test_words_choose_and_a_checkpoint_of_ones_own_stands_for_weights_that_nobod
         reproduce(["crossencoder"])
     with pytest.raises(UnknownMetricError):
         reproduce(["lenght"])
-
-
-def test_what_breaks_a_metric_is_told_and_the_others_run(polaris, monkeypatch):
-    def run(benchmarks, metrics, **options):
-        if metrics[0].name == "length":
-            raise RuntimeError("the GPU is full\nand much more")
-        return run_bench(benchmarks, metrics, **options)
-
-    monkeypatch.setattr("examples.research.reproduce.run_bench", run)
-    found = reproduce(["ALL", polaris])
-    assert {label for label, *_ in found.compared} == {"column:fleur"}
-    assert found.missing[WEIGHTS, "length", "the GPU is full"] == 2
 
 
 def test_data_of_the_hub_are_fetched_if_asked_for_or_taken_from_the_cache(polaris, hub, monkeypatch, tmp_path):

@@ -101,20 +101,6 @@ def test_several_benchmarks_stand_side_by_side_and_lack_what_they_lack(tmp_path,
     assert [table.rows[0].left_out for table in twice] == [False, True]
 
 
-@pytest.mark.parametrize(
-    ("metrics", "against", "message"),
-    [
-        ([LENGTH, MetricSource("some", is_column=True)], None, "no score column 'some'; its score columns: good, bad"),
-        ([BAD], "other", "no row is named 'other'; the rows: column:bad"),
-    ],
-)
-def test_what_is_not_there_is_refused_before_anything_is_scored(rated, metrics, against, message):
-    lines = []
-    with pytest.raises(DataError, match=message):
-        run(rated, metrics=metrics, against=against, say=lines.append)
-    assert lines == []
-
-
 def test_references_that_cider_cannot_be_fitted_on_do_not_take_the_others_along(tmp_path):
     pytest.importorskip("pycocoevalcap")
     rated = load_rated(tmp_path, 8, change=lambda row: row.update(references=["a dog"]))

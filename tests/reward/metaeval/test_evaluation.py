@@ -55,13 +55,6 @@ def test_aspects_have_columns_and_a_mean_and_a_metric_may_score_each():
     assert set(one.ties) == set(one.counts) == set(one.details) == {"rel", "flu"}
 
 
-def test_an_aspect_that_some_captions_lack_counts_the_others():
-    benchmark = rated([{"a": (1,), "b": (3,)}, {"a": (2,)}, {"a": (3,), "b": (1,)}, {"b": (2,)}])
-    found = evaluate(benchmark, np.array([1, 2, 3, 4]), resamples=5)
-    assert (found.counts, found.scored, found.estimates["a"].value) == ({"a": 3, "b": 3}, 4, 1)
-    assert found.estimates["b"].value == pytest.approx(correlation("tau-c", [1, 3, 4], [3, 1, 2]))
-
-
 def test_categories_of_rated_captions_are_evaluated_alone_too():
     scores, tasks = np.random.default_rng(0).normal(size=31), ["VQA", "IC"] * 15 + ["REG"]
     ratings = [
@@ -152,13 +145,6 @@ def test_pairs_have_categories_their_mean_and_all_together_by_their_definitions(
         assert found.details[name] == pytest.approx(expected)
         assert found.estimates[name].value == pytest.approx(expected["accuracy"])
         assert (found.counts[name], found.ties[name] * len(own)) == (len(own), pytest.approx(right.count(0.5)))
-
-
-def test_a_category_of_one_image_has_no_interval_and_the_mean_has():
-    right = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
-    found = evaluate(pairs([0] * 3, ["one", "two", "two"]), right, resamples=50).estimates
-    assert np.isnan([found["one"].low, found["one"].high]).all()
-    assert found["mean"].low < 0.75 < found["mean"].high
 
 
 RIGHT, WRONG, UNSCORED = (1.0, 0.0), (0.0, 1.0), (np.nan, np.nan)

@@ -173,10 +173,3 @@ def test_of_a_data_set_on_the_hub_only_the_files_of_a_part_are_asked_for(hub, mo
     assert asked == {"dci_val.desc", "dci_val.rel", "dci_val.flu"}
     with pytest.raises(DataError, match=r"^cannot read yuwd/Polaris, item 1: DatasetNotFoundError[\s\S]*Polaris needs"):
         load_benchmark("polaris")
-
-
-def test_winoground_is_taken_from_the_hub_whose_terms_are_named(hub, tmp_path):
-    with pytest.raises(DataError, match=r"item 1: [\s\S]*whose terms have to be accepted there first"):
-        load_benchmark("winoground")
-    hub.add_folder("facebook/winoground", write_layout(tmp_path, "winoground"), kind="datasets")
-    assert len(load_benchmark("winoground").rows) == 2
