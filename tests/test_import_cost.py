@@ -75,7 +75,6 @@ LOADED = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with a file for every command."""
     folder = tmp_path_factory.mktemp("commands")
     Image.new("RGB", (32, 32)).save(folder / "picture.png")
     row = {"image": "picture.png", "caption": "a red star", "references": ["a red star"]}

@@ -49,7 +49,6 @@ class Soak:
     memory: list[float] = field(default_factory=list)  # MB of the older process, once it is warm
 
     def ends_of_memory(self):
-        """Medians of the first and last quarter."""
         quarter = max(1, len(self.memory) // 4)
         return statistics.median(self.memory[:quarter]), statistics.median(self.memory[-quarter:])
 

@@ -50,8 +50,6 @@ def test_false_and_missing_claims_are_counted():
 
 
 class OracleReward:
-    """F1 of the scene that an image shows."""
-
     def __init__(self, images):
         self.scenes = {image.tobytes(): scene for image, scene in zip(images, SCENES, strict=True)}
 

@@ -20,7 +20,6 @@ FEW = ("--resamples", 20)
 
 @pytest.fixture
 def run(run):
-    """`capreward arena`."""
     return partial(run, "arena")
 
 

@@ -14,7 +14,6 @@ from tests.toys.picture_scorer import PictureScorer
 
 
 def flickr(data):
-    """`bench` on a file in the form of Flickr8k-Expert."""
     return ("bench", "--benchmark", f"flickr8k-expert={data}", "--resamples", 100)
 
 

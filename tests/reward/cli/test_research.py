@@ -146,7 +146,6 @@ def online(filled, models, monkeypatch):
 
 
 def promises(command):
-    """What a command must print."""
     texts = [text for key, texts in PROMISES.items() if key in command for text in texts]
     if " bench " in command:
         texts += re.findall(r"(?:--metric|--score-column) (\w+)", command)

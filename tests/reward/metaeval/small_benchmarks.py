@@ -131,7 +131,6 @@ def pairs(labels, categories=None, images=None, **facts):
 
 
 def quadruples(count):
-    """So many quadruples."""
     return make_benchmark([{"images": [None, None], "captions": ["a b", "b a"]}] * count, QUADRUPLES, "group")
 
 

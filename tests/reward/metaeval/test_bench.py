@@ -35,7 +35,6 @@ def report(*tables, resamples=50):
 
 
 def frames(tables):
-    """The heads and the rows of each table."""
     return [[list(table.frame), *table.texts()] for table in report(*tables).tables]
 
 

@@ -42,7 +42,6 @@ RUNS = {"vela": CHANCY, "beitscore": STAGED}
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """Runs that nothing stopped."""
     folder = tmp_path_factory.mktemp("whole")
     return {metric: train(metric, "scenes", folder / metric, config) for metric, config in RUNS.items()}
 

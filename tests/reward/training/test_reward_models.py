@@ -38,7 +38,6 @@ BACKBONES = {"llava": toy_judges.llava, "qwen2-vl": toy_judges.qwen2_vl, "gemma3
 
 @pytest.fixture(scope="module")
 def backbones(tmp_path_factory):
-    """{kind: folder}."""
     folders = {kind: tmp_path_factory.mktemp(kind) for kind in BACKBONES}
     for kind, make in BACKBONES.items():
         for part in make():

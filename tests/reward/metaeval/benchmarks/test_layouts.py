@@ -63,7 +63,6 @@ ITEMS = {
 
 
 def items_of(benchmark, folder):
-    """As `ITEMS` has them."""
     judgments = benchmark.rows["ratings" if benchmark.aspects else "label"]
     images = [shown(image, folder) for (image,) in benchmark.rows["images"]]
     further = (benchmark.rows[name] for name in ("references", "category", "image_id"))
