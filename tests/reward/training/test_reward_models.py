@@ -91,7 +91,8 @@ def test_loss_and_gradient_of_one_pass_over_an_image_are_those_of_two(kind, back
     assert any(value.abs().max() > 1e-3 for key, value in one.items() if "lora_A" in key)
     for name in ("two", "two, recomputed"):
         assert losses[name] == pytest.approx(losses["one pass"], abs=1e-5)
-        assert all(torch.allclose(value, one[key], atol=1e-5) for key, value in gradients[name].items())
+        # Gradients are as large as 12.
+        assert all(torch.allclose(value, one[key], atol=1e-4) for key, value in gradients[name].items())
 
 
 def test_a_picture_that_cannot_be_read_ends_the_training(backbones):
