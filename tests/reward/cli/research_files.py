@@ -9,6 +9,7 @@ from PIL import Image
 
 from reward.metaeval.benchmarks import load_benchmark
 from reward.metaeval.benchmarks.rated_tables import CRITERIA
+from reward.metrics.fleur.prompt import FleurPrompt
 from reward.metrics.vela.prompts import DEFAULT_PROMPTS
 from reward.metrics.vela.scorer import VelaScorer
 from tests import test_hub
@@ -31,10 +32,6 @@ _TASKS |= {task: {"question": "Who runs?"} for task in ("VQA", "VDU")}
 _RATED = [
     {"image": image, "candidate": text, "references": [f"Dog {n}."], "ratings": [n % 4, 2, n]}
     for n, (image, text) in enumerate(_ORDERS)
-]
-_TEXTS = [
-    {"image": "1.png", "candidate": f"{n} dogs.", "references": ["A dog."], "item": f"{n // 2}", "best": n % 2}
-    for n in range(4)
 ]
 _MMHE = [
     {"image": "1.png", "candidate": f"{n} dogs.", "item": task, "category": task, "best": n, **fields}
@@ -70,15 +67,15 @@ _IN_FOLDERS += ("genai-bench", "longcapvlcp")
 # What a command names as a file, or as FILE or FOLDER of a benchmark or an option: content, or a function that writes.
 FILES = {
     "flickr8k.jsonl": _RATED,
-    "foil.jsonl": _TEXTS,
     "mmhe.jsonl": _MMHE,
     "captions.jsonl": [{"image": "1.png", "caption": "A red dog lies on grass. " * 15 + "It guards a red ball."}],
+    "prompt.yaml": {**FleurPrompt.of().to_json(), "version": "mine", "rubric": "0.0: bad. 0.3: poor. 1.0: good."},
     "beit3.yaml": lambda file: file.write_text(json.dumps({"model": published(file.parent), "max_steps": 1})),
     "caparena_annots_eval.json": _BATTLES,
     "caparena_annots_eval_gpt.json": _JUDGED,
     "annotator": _BATTLES[:12],
     "caparena-auto": TABLE_8,
-    "dlc-bench": TABLE_8,
+    "docci": TABLE_8,
     "caparena_auto_600.json": {
         f"{n}.png": {"captions": {"human": "A dog.", **dict.fromkeys(BASELINES, "Dogs.")}, "ref_model": name}
         for n, name in enumerate(BASELINES)
@@ -130,12 +127,22 @@ def write_models(folder):
 
 def fill(hub, folder):
     """What the page has from the Hub, small and under its real name."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
     test_hub.add_language_model(hub, folder / "qwen2")
     test_hub.add_clip(hub)
     test_hub.add_data(hub, scenes=2)
+    hub.add_repo("BeichenZhang/LongCLIP-B", {"longclip-B.pt": hub.files(test_hub.CLIP)["longclip-L.pt"]})
+    for kind, name in {"llama": "meta-llama/Llama-3.2-3B-Instruct", "phi3": "microsoft/Phi-3.5-mini-instruct"}.items():
+        settings = {**tiny_vela.language_architecture(), "pad_token_id": 0}
+        settings.pop("model_type")
+        AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **settings)).save_pretrained(folder / kind)
+        tiny_vela.make_tokenizer().save_pretrained(folder / kind)
+        hub.add_folder(name, folder / kind)
     bert_folder(folder / "bert", ["A dog runs."], width=64, layers=17)
     hub.add_folder("FacebookAI/roberta-large", folder / "bert")
-    hub.add_folder("llava-hf/llava-1.5-13b-hf", save_rating_judge(folder / "llava", "0"))
+    for size in ("7b", "13b"):
+        hub.add_folder(f"llava-hf/llava-1.5-{size}-hf", save_rating_judge(folder / size, "0"))
     rows = {**POLARIS, "refs": [["A dog."], ["A cat."]] * 2}
     for name in ("yuwd/Polaris", "yuwd/Composite", "Ka2ukiMatsuda/Nebula"):
         hub.add_repo(name, {"data/test-00000-of-00001.parquet": parquet(rows, "img")}, kind="datasets")
