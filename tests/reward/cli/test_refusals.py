@@ -112,6 +112,8 @@ WRONG_DATA = {  # {line: message}; exit code 1
     "caption good.png --model embedded -m length -m vela -o o.jsonl": "--weights length=0.5,vela=0.5",
     "bench prose.jsonl -m length --rating-column text": "holds texts, not a number: name the column of ratings with",
     f"{FLICKR}=absent.jsonl": "absent.jsonl does not exist. Flickr8k-Expert needs",
+    f"{FLICKR}=rated.jsonl -m length -s some": "no score column 'some'; its score columns: good, bad",
+    f"{FLICKR}=rated.jsonl -m length --against other": "no row is named 'other'; the rows: length",
     f"{FLICKR}=rated.jsonl -m length -o data.jsonl/report": "error: cannot write",
     f"{FLICKR}=rated.jsonl -m length -o notes.md": "notes.md is there already, and is no report of capreward",
     f"{FLICKR}=rated.jsonl -m length -o b.xlsx": "must end in .json, .md, .html, .tex, .csv, or be a folder",
@@ -180,6 +182,5 @@ def test_nothing_scored_is_an_error(line, run, folder, monkeypatch):
 )
 def test_no_folder_is_named_after_an_address(line, run, folder):
     before = sorted(folder.iterdir())
-    message = run(*line.split(), code=1)[1]
-    assert "is an address; nothing is sent there. Give a path on this disk" in message
+    assert "is an address; nothing is sent there. Give a path on this disk" in run(*line.split(), code=1)[1]
     assert sorted(folder.iterdir()) == before

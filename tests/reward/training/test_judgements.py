@@ -29,8 +29,7 @@ def rows(n=3, **columns):
 
 
 def judged(splits, part="val", spec=SPEC, **settings):
-    found = make_judgements({"data": as_splits(splits, None)}, part, spec, TrainingConfig(**settings))
-    return found
+    return make_judgements({"data": as_splits(splits, None)}, part, spec, TrainingConfig(**settings))
 
 
 def targets(judgements):
@@ -87,10 +86,7 @@ def test_without_references_none_need_be_there_and_one_text_is_one_reference():
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        (
-            {"cand": None, "refs": None, "image": None},
-            r"'val.desc' lacks the columns refs, cand, image \(or file_name\)",
-        ),
+        ({"cand": None, "image": None}, r"'val.desc' lacks the columns cand, image \(or file_name\)"),
         ({"score": [0.0, 1.5, 1.0]}, r"row 1: score must be a number in \[0, 1\], got 1.5"),
         ({"score": [True, False, True]}, "row 0: score must be a number"),
         ({"cand": ["a", "  ", "c"]}, "row 1: candidate is empty"),

@@ -78,9 +78,6 @@ def test_every_two_models_meet_on_every_image_in_a_drawn_order():
     assert make_battles(captions, seed=2) != battles
 
 
-# CapArena-Auto
-
-
 def test_each_image_meets_its_baseline_but_a_baseline_not_itself(tmp_path):
     """Six images, two against each baseline, from a file in the fields of the authors'."""
     entries = {}
