@@ -117,7 +117,7 @@ def test_no_row_has_an_old_score(change, rows, tmp_path):
 def test_hidden_files_of_a_folder_are_no_data_and_a_part_without_a_picture_keeps_its_rows(rows, tmp_path):
     for row in rows[4:8]:
         row["image"] = "none.png"
-    folder = save_rows(rows, tmp_path / "in", "parquet")
+    folder = save_rows(rows, tmp_path / "in", "parquet").rename(tmp_path / ".in")  # data all the same
     for name in ("._0.parquet", "_1.parquet"):
         (folder / name).write_bytes((folder / "0.parquet").read_bytes())
     for number, data in enumerate([folder, folder / "[01].parquet"]):

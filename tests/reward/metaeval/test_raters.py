@@ -5,6 +5,7 @@ import pytest
 
 from reward.metaeval import bootstrap_weights, compare_metrics, compare_with_raters, evaluate, kendall_tau
 from reward.metaeval.bootstrap import resampled
+from reward.metaeval.raters import single_rater
 from tests.reward.metaeval.small_benchmarks import rated
 
 RNG = np.random.default_rng(0)
@@ -37,6 +38,17 @@ def test_a_rater_is_averaged_over_raters_and_metrics_are_held_against_the_same_t
     assert found.agreement["noisy"]["desc"].value == pytest.approx(metric)
     assert found.differences["truth"]["single rater"]["mean"].value > 0
     assert found.differences["noisy"]["single rater"]["mean"].value < 0
+
+
+def test_captions_of_one_image_are_drawn_together():
+    ratings = np.round(RATERS["desc"][:12], 3).tolist()
+    intervals = []
+    for times in (1, 2):  # each caption once, and twice
+        benchmark = rated(ratings * times, images=[f"{n}" for n in range(12)] * times)
+        found = single_rater(benchmark, {"noisy": np.tile(NOISY["desc"][:12], times)}, resamples=30, seed=0)
+        agreement = found.agreement["noisy"]["overall"]
+        intervals.append((agreement.value, agreement.low, agreement.high))
+    assert intervals[0] == pytest.approx(intervals[1])
 
 
 RATINGS = RNG.integers(1, 5, 120)
