@@ -57,7 +57,7 @@ def read_battles(path: str | os.PathLike[str]) -> list[Battle]:
         if not battles:
             raise DataError(f"folder {path} holds no .json file of battles")
         return battles
-    entries = read_json(path) if path.suffix.lower() == ".json" else None
+    entries = None if path.suffix.lower() == ".jsonl" else read_json(path)
     if not isinstance(entries, list):
         raise DataError(
             f"{path} must hold a JSON list of battles; captions of two models or more go to `capreward compare`, or "
