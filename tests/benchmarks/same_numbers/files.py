@@ -103,7 +103,7 @@ def files(book):
         "wild vela.jsonl": ("score", "wild.jsonl", "-m", "vela", "--batch-size", 3),
         "wild several.parquet": ("score", "wild.jsonl", "-m", "clipscore", *words),
         "csv.csv": ("score", "rows.csv", *words, "-m", "cider", "--part-rows", 7),
-        "parquet.parquet": ("score", "rows.parquet", "-m", "beitscore", "-m", "meteor", "--prefix", "b_"),
+        "parquet.parquet": ("score", "rows.parquet", "-m", "beitscore", "-m", "meteor"),
         "coco.jsonl": ("score", "results.json", "--annotations", "truths.json", "-m", "refclipscore", "-m", "unigram"),
         "function.jsonl": ("score", "rows.jsonl", "-m", "my_metric.py:length", "-m", "my_metric.py:redness"),
         "ranked several.jsonl": ("rerank", "groups.jsonl", *three, "--strip-thinking"),
