@@ -17,7 +17,7 @@ from reward.metaeval import Interval
 from reward.metaeval.raters import RATER
 from reward.report.page import data_address, environment, html_cell
 from reward.report.plots import BEST, BOUND, curve, intervals
-from reward.report.report import plain
+from reward.report.report import plain_values
 from reward.report.tables import Table, frame_of_rows
 from reward.scenes import ASPECTS
 from reward.scoring.writers import write_text
@@ -86,7 +86,7 @@ def write_report(folder: Path, results: Mapping[str, Any], examples: Sequence[Ma
         parts={name: make_part(results[name]) for name, make_part in make.items() if results[name]},
     )
     report = folder / "report.html"
-    write_text(folder / "figures.json", json.dumps(plain(results), indent=1))
+    write_text(folder / "figures.json", json.dumps(plain_values(results), indent=1))
     write_text(report, html)
     return report
 

@@ -48,7 +48,7 @@ class Prefixes(NamedTuple):
     def rows(self, numbers: Sequence[int]) -> Prefixes:
         """A copy for continuations: the prefixes of these numbers, of which some may come twice."""
         index = torch.tensor(numbers, device=self.mask.device)
-        return Prefixes(rows_of(self.cache, index), self.mask[index], self.total[index])
+        return Prefixes(cache_rows(self.cache, index), self.mask[index], self.total[index])
 
 
 # The aspects of a candidate differ in their last few tokens. These all go into one row behind the candidate. A mask
@@ -284,7 +284,7 @@ def can_share(cache: Any) -> bool:
     return isinstance(cache, DynamicCache) and all(type(layer) is DynamicLayer for layer in cache.layers)
 
 
-def rows_of(cache: Any, rows: torch.Tensor) -> Any:
+def cache_rows(cache: Any, rows: torch.Tensor) -> Any:
     """A copy of some rows of a cache, which can grow without changing `cache`."""
     part = copy.copy(cache)
     part.layers = [copy.copy(layer) for layer in cache.layers]

@@ -99,7 +99,7 @@ class JudgingOptions:
             raise typer.BadParameter("is missing: where are the verdicts to be kept?", param_hint="--output")
         battles = self._battles(files, seed)
         # Lazily: what is wrong with the battles, or complete already, is said before a model of gigabytes is loaded.
-        judge = load_judge(self.judge, lazily=True, **options.read_settings(self.judge_set))
+        judge = load_judge(self.judge, lazily=True, **options.model_settings(self.judge_set))
         pairwise = PairwiseJudge(
             judge,
             reasons=not self.no_reasons,

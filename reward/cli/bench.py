@@ -68,7 +68,7 @@ class RatingOptions(options.InputOptions):
             ratings,
             rating_columns=self.rating_column or (),
             rater_column=self.rater_column,
-            rating_map=options.parse_weights(self.rating_map, "--rating-map") or {},
+            rating_map=options.weights_option(self.rating_map, "--rating-map") or {},
             candidate_column=self.candidate_column,
             image_column=self.image_column,
             references_column=self.references_column,

@@ -121,7 +121,7 @@ def caption(
     )
     sources = metrics.sources() if metrics.metric or metrics.settings else None
     speed.check_cache()
-    scoring = {**vars(device), **vars(speed), "weights": options.parse_weights(weights)}
+    scoring = {**vars(device), **vars(speed), "weights": options.weights_option(weights)}
     # Before the images are read, so that a wrong address or folder ends the command at once.
     captioner = _captioner(model, model_set, device.device)
     try:
@@ -149,7 +149,7 @@ def _captioner(model: str, settings: list[str] | None, device: str | None) -> Se
         options.refuse({"model_set": settings}, "is for a server: give --model its address")
         return LocalCaptioner(model, device=device)
     address, _, name = model.partition("#")
-    return ServerCaptioner(address, name or None, **options.read_settings(settings))
+    return ServerCaptioner(address, name or None, **options.model_settings(settings))
 
 
 def _report(summary: CaptioningSummary, *, quiet: bool) -> None:

@@ -100,7 +100,7 @@ def corrupt(
     from reward.training.corruptions.sampler import WORD_LEVEL
 
     reader = _open(data, columns.split)
-    rewriter = None if judge is None else load_judge(judge, lazily=True, **options.read_settings(judge_set))
+    rewriter = None if judge is None else load_judge(judge, lazily=True, **options.model_settings(judge_set))
     try:
         corrupted = make_corrupted(
             reader,

@@ -48,14 +48,14 @@ def main() -> None:
 
 def _end(error: BaseException, *, interrupted: bool) -> NoReturn:
     """Says what stopped a command, in one line, and exits."""
-    from reward.cli.terminal import plain
+    from reward.cli.terminal import printable
     from reward.errors import CapRewardError
 
     stop = _interruption(error)
     if stop is not None or (interrupted and not isinstance(error, (CapRewardError, SystemExit))):
         if interrupted:
             signal.signal(signal.SIGINT, signal.SIG_DFL)  # pressed again, it ends the process at once
-        print(plain(str(stop or "")) or "stopped", file=sys.stderr)
+        print(printable(str(stop or "")) or "stopped", file=sys.stderr)
         sys.exit(130)
     if os.environ.get("CAPREWARD_DEBUG"):
         raise error

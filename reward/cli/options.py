@@ -323,14 +323,14 @@ def read_metrics(texts: Sequence[str], settings: Sequence[str] | None = None) ->
     return with_options(list(dict.fromkeys(map(MetricSource.parse, texts))), settings or ())
 
 
-def read_settings(texts: Sequence[str] | None) -> dict[str, Any]:
+def model_settings(texts: Sequence[str] | None) -> dict[str, Any]:
     """Settings of a model that is asked, of the form NAME=VALUE; the model checks them.
 
     Raises:
         typer.BadParameter: no JSON where it should be.
 
     Example:
-        >>> read_settings(["concurrency=32", "prices=[2.5,10]", 'extra_body={"top_k": 0}'])
+        >>> model_settings(["concurrency=32", "prices=[2.5,10]", 'extra_body={"top_k": 0}'])
         {'concurrency': 32, 'prices': (2.5, 10), 'extra_body': {'top_k': 0}}
     """
     from reward.metrics.options import read_value
@@ -348,11 +348,11 @@ def read_settings(texts: Sequence[str] | None) -> dict[str, Any]:
     return settings
 
 
-def parse_weights(text: str | None, hint: str = "--weights") -> dict[str, float] | None:
+def weights_option(text: str | None, hint: str = "--weights") -> dict[str, float] | None:
     """Reads `desc=1,rel=2` of the option `hint`; what is not of that form is a wrong line.
 
     Example:
-        >>> parse_weights("desc=1, rel=0.5")
+        >>> weights_option("desc=1, rel=0.5")
         {'desc': 1.0, 'rel': 0.5}
     """
     return None if text is None else read_by("reward.aspect_weights:parse_weights", text, hint)

@@ -81,7 +81,7 @@ class ScoringOptions(
         self.check_cache()
         names = [option.name for option in fields(self) if option.name not in _NOT_OF_RUN]
         arguments = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        arguments["weights"] = options.parse_weights(self.weights)
+        arguments["weights"] = options.weights_option(self.weights)
         return {**arguments, "overwrite": self.overwrite, "progress": not self.quiet}
 
 

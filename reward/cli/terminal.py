@@ -26,23 +26,23 @@ _IN_JSON = {code: f"\\u{code:04x}" for code in _STEERING}
 _ROWS_SHOWN, _WIDTH = 20, 60
 
 
-def plain(text: str) -> str:
+def printable(text: str) -> str:
     r"""A text with escape sequences and the like made visible.
 
     Example:
-        >>> print(plain("\x1b[2Jgone"))
+        >>> print(printable("\x1b[2Jgone"))
         \x1b[2Jgone
     """
     return text.translate(_VISIBLE)
 
 
 def console(*, stderr: bool) -> Any:
-    """Where texts of files, servers and models are printed: `plain`, lines uncut."""
+    """Where texts of files, servers and models are printed: `printable`, lines uncut."""
     from rich.console import Console
 
     class PlainConsole(Console):
         def render_str(self, text: str, **options: Any) -> Text:
-            return super().render_str(plain(text), **options)
+            return super().render_str(printable(text), **options)
 
     # Names of models and columns may hold brackets and colons, which are not ours to read as markup or emoji.
     return PlainConsole(stderr=stderr, highlight=False, soft_wrap=True, markup=False, emoji=False)
@@ -61,7 +61,7 @@ def warnings_in_one_line() -> Iterator[None]:
     """Prints warnings as `warning: ...`, without the place in the code that they come from."""
 
     def show(message: Warning | str, *details: Any, **keywords: Any) -> None:
-        print(f"warning: {plain(str(message))}", file=sys.stderr)
+        print(f"warning: {printable(str(message))}", file=sys.stderr)
 
     with warnings.catch_warnings():
         warnings.showwarning = show
@@ -102,7 +102,7 @@ def print_table(
             cells: list[Any] = [row[column] for column in columns]
             for position, column in enumerate(columns):
                 if numbers.get(heads[column]) == index:
-                    cells[position] = Text(plain(row[column]), style="bold")
+                    cells[position] = Text(printable(row[column]), style="bold")
             table.add_row(*cells, style="bold" if index == best else None)
         # In a pipe rich assumes 80 columns; a column that alone is wider than the terminal is not to be cut either.
         out.width = max(out.width, out.measure(table, options=out.options.update(width=10_000)).maximum)

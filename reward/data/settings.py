@@ -77,7 +77,7 @@ class Settings(metaclass=_SettingsClass):
         return cls(**values)
 
 
-def table_of(settings: type[Settings]) -> BeforeValidator:
+def settings_or_table(settings: type[Settings]) -> BeforeValidator:
     """Lets a field, annotated with it, take its settings also as the table of a file."""
     return BeforeValidator(lambda value: settings(**value) if isinstance(value, Mapping) else value)
 

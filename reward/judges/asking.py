@@ -9,7 +9,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
-from reward.judges.chat import Refused, Unanswered
+from reward.judges.chat import QuestionRefused, Unanswered
 
 _LOST_BY_A_SERVER = 3  # questions in a row that are not answered by one that is down
 R = TypeVar("R")
@@ -63,7 +63,7 @@ class Workers:
 
     def ask_each(
         self, requests: Sequence[R], ask: Callable[[R, threading.Event], T]
-    ) -> tuple[list[T | None], dict[int, Refused | Unanswered]]:
+    ) -> tuple[list[T | None], dict[int, QuestionRefused | Unanswered]]:
         """What `ask` gives for each request, None where there is a failure; and {index of a request: the failure}.
 
         Args:
@@ -71,10 +71,10 @@ class Workers:
             ask: its second argument is set when nothing else is to be asked.
 
         Raises:
-            Exception: what `ask` raised, unless it is Refused or Unanswered; also Unanswered by several in a row.
+            Exception: what `ask` raised, but for QuestionRefused and Unanswered; also Unanswered by several in a row.
         """
         results: list[T | None] = [None] * len(requests)
-        failures: dict[int, Refused | Unanswered] = {}
+        failures: dict[int, QuestionRefused | Unanswered] = {}
         problems: list[Exception] = []  # of the server
         stop = threading.Event()
         queue: SimpleQueue[int] = SimpleQueue()
@@ -87,7 +87,7 @@ class Workers:
                 results[index] = ask(requests[index], stop)
             except Stopped:
                 return
-            except Refused as error:
+            except QuestionRefused as error:
                 failures[index] = error
             except Unanswered as error:
                 failures[index] = error

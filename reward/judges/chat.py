@@ -30,7 +30,7 @@ _NEVER = -1000.0  # log probability of a token that cannot be drawn
 _ROUNDING = 0.01  # probabilities come from half precision too: single ones and sums may be a little above 1
 
 
-class Refused(Exception):
+class QuestionRefused(Exception):
     """This question will never be answered, but others may be."""
 
 

@@ -25,7 +25,7 @@ from reward.judges.chat import (
     ChatRequest,
     MissingProbabilities,
     OddProbabilities,
-    Refused,
+    QuestionRefused,
     Unanswered,
     chat_messages,
     data_url,
@@ -115,7 +115,7 @@ class Connection:
             stop: ends the waiting between tries.
 
         Raises:
-            Refused: this question will not be answered.
+            QuestionRefused: this question will not be answered.
             Unanswered: it was not answered in all tries.
             Stopped: `stop` was set.
             NoProbabilities: the server gives none, or an earlier call has settled that what is written is read.
@@ -248,8 +248,10 @@ class Connection:
         return answer
 
     def _check_hope(self, problem: Exception, odd_replies: int) -> None:
-        """Raises if another try is of no use: JudgeError where all questions will be refused, Refused where this one
-        will be, Unanswered where it may be either.
+        """Raises if another try is of no use.
+
+        That is JudgeError where all questions will be refused, QuestionRefused where this one will be, Unanswered where
+        it may be either.
 
         Args:
             problem: of the last try.
@@ -267,7 +269,7 @@ class Connection:
         else:
             is_last = isinstance(problem, UnusableReply)
         if is_last:
-            raise Refused(reason)
+            raise QuestionRefused(reason)
 
     def _check_status(self, problem: openai.APIStatusError, reason: str) -> None:
         """Raises what a status says of other tries, see `_check_hope`."""
@@ -289,7 +291,7 @@ class Connection:
             target = printable(problem.response.headers.get("location", "another address"), self._key)
             raise JudgeError(f"the server at {self.endpoint} sends us on to {target}; give that address as base_url")
         if status < 500 and status not in (408, 409, 429):
-            raise Refused(f"the server refuses the question ({reason})")
+            raise QuestionRefused(f"the server refuses the question ({reason})")
         wait = requested_wait(problem)
         if wait > _MOST_PATIENCE:
             raise JudgeError(f"the server wants us to wait {wait:.0f} s ({reason}); run again then")
@@ -311,7 +313,7 @@ class Connection:
         try:
             url = self._urls.get(image_key) or data_url(question.image)
         except ImageError as error:
-            raise Refused(str(error)) from None
+            raise QuestionRefused(str(error)) from None
         recent = [*self._urls.items(), (image_key, url)]
         self._urls = dict(recent[-_URLS_KEPT:])
         return url
@@ -333,7 +335,7 @@ class Connection:
                 request = {"max_tokens": 1, "temperature": 0.0, "messages": messages}
                 try:
                     counts.append(self._complete(request, lambda reply: read_bill(reply)[0], stop, subject))
-                except Refused:
+                except QuestionRefused:
                     counts.append(None)
             in_turn, as_system = counts
             self._hears_system = as_system is not None and (in_turn or 0) - as_system < _LEAST_LOST

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import torch
 
 from reward.backbones.language import pad_rows
-from reward.backbones.states import can_share, rows_of
+from reward.backbones.states import cache_rows, can_share
 from reward.data.images import load_image
 from reward.errors import ImageError, first_line
 from reward.judges.prompts import Prompt, PromptWriter
@@ -51,13 +51,14 @@ class PromptReader:
     Args:
         model: from `AutoModelForImageTextToText`, in eval mode.
         writer: of its prompts.
-        batch_size: most prompts of a forward pass.
+        batch_size: most prompts of a forward pass; `images_per_pass`, which is settable, of one with several images.
         head: reads the last state (b, d) of the model's base in place of the head that gives logits: `State.logits` is
             then what it says, such as the value of a reward model.
     """
 
     def __init__(self, model: Any, writer: PromptWriter, *, batch_size: int, head: Any = None) -> None:
-        self.model, self.writer, self.batch_size, self.head = model, writer, batch_size, head
+        self.model, self.writer, self.head = model, writer, head
+        self.batch_size = self.images_per_pass = batch_size
         parameters = inspect.signature(model.forward).parameters
         self._last_only = {"logits_to_keep": 1} if "logits_to_keep" in parameters and head is None else {}
         self._counts = "position_ids" in parameters
@@ -101,11 +102,9 @@ class PromptReader:
             else:
                 rows, state = shared
                 yield from self._walk(rows, state, keep_cache=keep_cache)
-            while len(waiting) >= self.batch_size:
-                yield from self._read_whole(prompts, waiting[: self.batch_size], failures, keep_cache)
-                del waiting[: self.batch_size]
-        if waiting:
-            yield from self._read_whole(prompts, waiting, failures, keep_cache)
+        waiting.sort(key=lambda index: -len(prompts[index].text))  # prompts of like length need little padding
+        for start in range(0, len(waiting), self.images_per_pass):
+            yield from self._read_whole(prompts, waiting[start : start + self.images_per_pass], failures, keep_cache)
 
     def step(self, state: State, tokens: torch.Tensor) -> State:
         """One token (b,) further in each row; the cache is grown in place."""
@@ -124,7 +123,7 @@ class PromptReader:
         positions = state.positions
         if positions is not None:
             positions = positions[..., rows, :]
-        return self.step(State(state.logits[rows], rows_of(cache, rows), state.mask[rows], positions), tokens)
+        return self.step(State(state.logits[rows], cache_rows(cache, rows), state.mask[rows], positions), tokens)
 
     def _fitting(self, rows: list[Row], failures: dict[int, str]) -> list[Row]:
         """The rows that the model can read; the others are put into the failures."""
@@ -337,7 +336,7 @@ class PromptReader:
         copies = torch.zeros(len(tails), dtype=torch.long, device=ids.device)  # of the only row, one a tail
         positions = state.positions[..., copies, :] + mask.cumsum(1)  # type: ignore[index]
         longer_mask = torch.cat([state.mask[copies], mask], dim=1)
-        return self._forward(ids, longer_mask, positions, rows_of(state.cache, copies), keep_cache=keep_cache)
+        return self._forward(ids, longer_mask, positions, cache_rows(state.cache, copies), keep_cache=keep_cache)
 
 
 def _common(rows: Sequence[Row]) -> int:

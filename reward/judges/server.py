@@ -28,7 +28,7 @@ from reward.judges.base import (
     image_keys,
 )
 from reward.judges.cache import AnswerCache
-from reward.judges.chat import MOST_ALTERNATIVES, ChatRequest, Refused, Sampled, Unanswered, request_key
+from reward.judges.chat import MOST_ALTERNATIVES, ChatRequest, QuestionRefused, Sampled, Unanswered, request_key
 from reward.judges.replies import ANSWER_LENGTH, lone_answer, weighed
 from reward.optional import require
 
@@ -228,10 +228,10 @@ class ServerJudge:
             try:
                 (image_key,), failures = image_keys([question])
                 if failures:
-                    raise Refused(failures[0])
+                    raise QuestionRefused(failures[0])
                 answers = connection.ask(ChatRequest(question, image_key, fields, top), threading.Event())
                 future.set_result([Sampled.of(answer) for answer in answers])
-            except Refused as error:
+            except QuestionRefused as error:
                 future.set_exception(JudgeError.of({0: str(error)}, [None]))
             except Exception as error:
                 future.set_exception(error)
@@ -241,7 +241,7 @@ class ServerJudge:
 
     def post(
         self, url: str, requests: Sequence[R], write: Callable[[R], dict[str, Any]], read: Callable[[Any, R], T]
-    ) -> tuple[list[T | None], dict[int, Refused | Unanswered]]:
+    ) -> tuple[list[T | None], dict[int, QuestionRefused | Unanswered]]:
         """Sends requests to another endpoint than that of chats, with the same patience; no cache keeps the replies.
 
         Args:
@@ -262,7 +262,7 @@ class ServerJudge:
             try:
                 fields = write(request)
             except ImageError as error:
-                raise Refused(str(error)) from None
+                raise QuestionRefused(str(error)) from None
             return connection.post(url, fields, lambda reply: read(reply, request), stop)
 
         return self._ask_each(requests, ask)
@@ -369,7 +369,7 @@ class ServerJudge:
 
     def _ask_each(
         self, requests: Sequence[R], ask: Callable[[R, threading.Event], T]
-    ) -> tuple[list[T | None], dict[int, Refused | Unanswered]]:
+    ) -> tuple[list[T | None], dict[int, QuestionRefused | Unanswered]]:
         """See `Workers.ask_each`; where nothing was ever answered, it is no question's fault, and that is raised."""
         results, failures = self._workers.ask_each(requests, ask)
         if not self.usage.answered and not self.usage.cached:

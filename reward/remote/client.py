@@ -31,7 +31,7 @@ _SILENCE, _REMINDER = 5.0, 60.0  # seconds without an answer until a warning, an
 _MOST_DEATHS = 3  # of services in the middle of a request, until it is given up
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """The service will never answer this request, but may answer others."""
 
 
@@ -141,7 +141,7 @@ class Replicas:
             for replica in self._replicas:
                 try:
                     replies[replica.url] = self._send(replica, "GET", path, None, deadline)
-                except (_Failed, Refused) as error:
+                except (_Failed, RequestRefused) as error:
                     problem = str(error)
             seconds_left = deadline - time.monotonic()
             if replies or seconds_left <= 0:
@@ -155,7 +155,7 @@ class Replicas:
         """The answer of a replica; requests of equal `key` go to the same one as long as it answers.
 
         Raises:
-            Refused: the service does not take the request, or three died of it.
+            RequestRefused: the service does not take the request, or three died of it.
             ServiceError: it does not know the path or the token.
             Unreachable: there is no answer in time, or before the caller's work has ended.
         """
@@ -179,7 +179,7 @@ class Replicas:
                 problem = str(failure)
                 deaths += failure.is_death
             if deaths == _MOST_DEATHS:
-                raise Refused(f"{deaths} services died, one after another, while they scored this request")
+                raise RequestRefused(f"{deaths} services died, one after another, while they scored this request")
 
     def _free(
         self, order: list[_Replica], deadline: float, ended: threading.Event, tries: int, problem: str
@@ -239,7 +239,7 @@ class Replicas:
             if reply.status_code == 200:
                 return reply.json()
         except UnusableReply as error:
-            raise Refused(str(error)) from None
+            raise RequestRefused(str(error)) from None
         except (*self._errors, ValueError, RecursionError) as error:  # the last two: broken JSON
             is_death = method == "POST" and isinstance(error, self._breaks)
             raise _Failed(printable(f"{type(error).__name__}: {error}", self._token), is_death=is_death) from None
@@ -255,7 +255,7 @@ class Replicas:
                 "is written ADDRESS/v1#MODEL"
             )
         if status < 500 and status not in _AGAIN:
-            raise Refused(problem)
+            raise RequestRefused(problem)
         if status in (429, 503):  # it is alive, and only full
             self._down_since = time.monotonic()
         raise _Failed(problem, min(retry_after(reply.headers), _LONGEST_WAIT))

@@ -15,7 +15,7 @@ import numpy as np
 
 from reward.errors import ConfigError
 from reward.http_client import GarbledReply, UnusableReply
-from reward.judges.chat import Refused, data_url
+from reward.judges.chat import QuestionRefused, data_url
 from reward.judges.loading import load_judge
 from reward.judges.server import ServerJudge
 from reward.judges.wording import quoted
@@ -198,7 +198,7 @@ class PooledCrossEncoder(PooledScorer):
                 if reply is not None:
                     # Of several references the best counts.
                     scores[request.rows] = np.maximum(scores[request.rows], reply)
-                elif isinstance(failures[index], Refused) and len(request.rows) > 1:
+                elif isinstance(failures[index], QuestionRefused) and len(request.rows) > 1:
                     # One of the captions may be at fault: each is sent alone, so that the others have their scores.
                     for text, row in zip(request.captions, request.rows, strict=True):
                         refused.append(_Request(request.subject, [text], [row]))

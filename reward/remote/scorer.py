@@ -20,7 +20,7 @@ from reward.errors import ConfigError, ImageError, ServiceError
 from reward.metrics.base import MetricSpec, installed_specs
 from reward.metrics.scorer import CandidateScores, CaptionScorer, Group, windows
 from reward.remote import REMOTE
-from reward.remote.client import Refused, Replicas, Unreachable, checked_key, checked_urls
+from reward.remote.client import Replicas, RequestRefused, Unreachable, checked_key, checked_urls
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -215,7 +215,7 @@ class RemoteScorer(CaptionScorer):
             return self._read(reply, len(group.rows))
         except ImageError as error:
             reason = str(error)
-        except Refused as error:
+        except RequestRefused as error:
             reason = f"the service refuses: {error}"
         except Unreachable as error:
             reason = f"the service cannot be reached: {error}"
@@ -230,7 +230,7 @@ class RemoteScorer(CaptionScorer):
         body = json.dumps({"metric": self.metric, "samples": [sample]}).encode()
         if len(body) > self._most_bytes:  # it would cut us off while we send, which looks like a lost connection
             limit = f"the limit of {self._most_bytes} (`capreward serve --max-body`)"
-            raise Refused(f"the request has {len(body)} bytes, over {limit}")
+            raise RequestRefused(f"the request has {len(body)} bytes, over {limit}")
         return body
 
     def _image(self, image: Any) -> dict[str, str]:
@@ -255,7 +255,7 @@ class RemoteScorer(CaptionScorer):
             if len(rows) != count:
                 raise ValueError(f"scores of {len(rows)} captions for {count}")
         except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
-            raise Refused(f"the reply cannot be read ({error})") from None
+            raise RequestRefused(f"the reply cannot be read ({error})") from None
         self._check(identity, "the service")
         return rows
 

@@ -60,7 +60,7 @@ class Report:
             rows = [dict(zip(heads, row, strict=True)) for row in shown.rows()]
             tables.append({"title": shown.title, "rows": rows})
         values = {"command": self.command, "versions": installed_versions(_PACKAGES), **self.figures}
-        figures: dict[str, Any] = plain({**values, "tables": tables, "notes": self.notes})
+        figures: dict[str, Any] = plain_values({**values, "tables": tables, "notes": self.notes})
         return figures
 
     def markdown(self) -> str:
@@ -148,20 +148,20 @@ def is_file(output: Path) -> bool:
     return output.suffix.lower() in _ENDINGS and not output.is_dir()
 
 
-def plain(value: Any) -> Any:
+def plain_values(value: Any) -> Any:
     """Plain values for JSON: dataclasses become dicts, and numbers that are not finite None.
 
     Example:
-        >>> plain({"a": [1.5, float("nan")]})
+        >>> plain_values({"a": [1.5, float("nan")]})
         {'a': [1.5, None]}
     """
     # Not `dataclasses.asdict`, which would copy what is inside and leave its NaN.
     if dataclasses.is_dataclass(value):
         value = vars(value)
     if isinstance(value, Mapping):
-        return {str(name): plain(item) for name, item in value.items()}
+        return {str(name): plain_values(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
+        return [plain_values(item) for item in value]
     if hasattr(value, "item"):  # a numpy scalar
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):

@@ -15,7 +15,7 @@ from reward.checkpoints.folders import warn_embedded
 from reward.errors import ConfigError, WorkerError
 from reward.registry import MetricSource
 from reward.scoring.process_group import ProcessGroup
-from reward.scoring.runs import rows_of
+from reward.scoring.runs import rows_of_part
 from reward.scoring.several import Metrics
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def _shared_out(started: Mapping[Any, tuple[str, Any]], blocks: Sequence[range])
                 "(lower batch_size, --batch-size), or an image crashed its decoder. The parts that are done are saved; "
                 "run the same again to go on",
             )
-            last = rows_of(progress.part).stop
+            last = rows_of_part(progress.part).stop
             if last < first.stop:  # a block may take several parts
                 queues[pipe].insert(0, range(last, first.stop))
             yield progress

@@ -23,7 +23,13 @@ from reward.scoring.columns import find_columns
 from reward.scoring.job import Job
 from reward.scoring.readers import open_source
 from reward.scoring.results import fill_rewards, ranks, reads_images
-from reward.scoring.runs import PartFolder, ResumableRun, ScoringInterrupted, left_out_of_garbage_collection, rows_of
+from reward.scoring.runs import (
+    PartFolder,
+    ResumableRun,
+    ScoringInterrupted,
+    left_out_of_garbage_collection,
+    rows_of_part,
+)
 from reward.scoring.several import Metrics
 from reward.scoring.sources import BadRow, image_identity
 from reward.scoring.sources import image_root as find_root
@@ -212,7 +218,7 @@ class FileRun:
                 names.append(step.part)
                 images_decoded += step.images
                 if advance is not None:
-                    advance(len(rows_of(step.part)), step.failed)
+                    advance(len(rows_of_part(step.part)), step.failed)
             return names, images_decoded, time.perf_counter() - start
 
     def _images_with_references(self) -> Iterator[tuple[str | None, tuple[str, ...]]]:
@@ -255,7 +261,7 @@ class FileRun:
             for name, part in zip(sorted(parts), folder.parts(parts), strict=True):
                 summary.add_record(part.record)
                 images.add(part.stamps)
-                rows = rows_of(name)
+                rows = rows_of_part(name)
                 columns = part.columns | {name: column[rows.start : rows.stop] for name, column in rewards.items()}
                 yield from zip(*columns.values(), strict=True)
 
@@ -315,7 +321,7 @@ class FileRun:
 def _missing_rows(parts: Iterable[str], total: int) -> list[range]:
     """The ranges of rows that no part has."""
     missing, next_row = [], 0
-    for rows in map(rows_of, sorted(parts)):
+    for rows in map(rows_of_part, sorted(parts)):
         if next_row < rows.start:
             missing.append(range(next_row, rows.start))
         next_row = rows.stop
@@ -334,7 +340,7 @@ def _blocks(ranges: Iterable[range], rows: int) -> list[range]:
 
 
 def _count_rows(parts: Iterable[str]) -> int:
-    return sum(len(rows_of(name)) for name in parts)
+    return sum(len(rows_of_part(name)) for name in parts)
 
 
 class _ImagesDigest:

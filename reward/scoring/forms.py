@@ -34,7 +34,7 @@ def open_json_lines(path: Path) -> Source:
 
 
 def open_json(path: Path) -> Source:
-    """A document of a form that `rows_of` reads."""
+    """A document of a form that `document_rows` reads."""
     with opened(path) as file:
         content = file.read().removeprefix(codecs.BOM_UTF8).strip()
     try:
@@ -46,7 +46,7 @@ def open_json(path: Path) -> Source:
         raise DataError(f"{path} is not valid JSON: {error}") from error
     if isinstance(document, dict):
         document = parse_json(content.decode(), str(path))  # in which no image is there twice
-    return HeldRows(path, rows_of(document, path))
+    return HeldRows(path, document_rows(document, path))
 
 
 def open_text(path: Path) -> Source:
@@ -125,7 +125,7 @@ def _caption_in(path: Path) -> str | None:
     return caption
 
 
-def rows_of(document: Any, path: Any) -> list[Any]:
+def document_rows(document: Any, path: Any) -> list[Any]:
     """The rows of a JSON value that is a whole file: a list of objects, captions by image, or COCO's annotations.
 
     Raises:

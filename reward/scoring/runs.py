@@ -231,7 +231,7 @@ def part_name(tasks: Iterable[RowTask]) -> str:
     return f"{first:09d}-{count}-{digest.hexdigest()[:16]}.json.gz"
 
 
-def rows_of(name: str) -> range:
+def rows_of_part(name: str) -> range:
     """The rows of a part."""
     first, count, _ = name.split("-")
     return range(int(first), int(first) + int(count))
@@ -299,8 +299,8 @@ class PartFolder:
         usable: list[str] = []
         next_row = 0
         names = self.names()
-        for name, name_now in zip(names, names_now([rows_of(name) for name in names]), strict=True):
-            rows = rows_of(name)
+        for name, name_now in zip(names, names_now([rows_of_part(name) for name in names]), strict=True):
+            rows = rows_of_part(name)
             if name == name_now and rows.start >= next_row and self._read(name) is not None:
                 usable.append(name)
                 next_row = rows.stop

@@ -78,7 +78,8 @@ class ScoringThread:
             self._give_up(error)
             return
         self.facts = {
-            metric.name: describe(metric, scorers[metric.name], self.settings.dtype) for metric in self.settings.metrics
+            metric.name: describe_metric(metric, scorers[metric.name], self.settings.dtype)
+            for metric in self.settings.metrics
         }
         self._on_ready()
         gc.freeze()  # walking through loaded networks would hold up requests for a quarter of a second
@@ -132,7 +133,7 @@ class ScoringThread:
             start = end
 
 
-def describe(metric: MetricSource, scorer: Scorer, dtype: str | None) -> dict[str, Any]:
+def describe_metric(metric: MetricSource, scorer: Scorer, dtype: str | None) -> dict[str, Any]:
     """Facts of a loaded metric for `/info` and replies, with an `identity` that changes whenever scores may."""
     spec = scorer.spec
     settings: Any = fingerprint_scorer(scorer)

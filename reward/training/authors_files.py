@@ -126,7 +126,7 @@ def _image_of(entry: Mapping[str, Any], file: Path, folder: Path, layout: Captio
     return image
 
 
-def load_rated(name: str, data: str | None) -> dict[str, tuple[Dataset, list[Any]]]:
+def load_rated_captions(name: str, data: str | None) -> dict[str, tuple[Dataset, list[Any]]]:
     """Reads rated captions by the benchmark's reader; a caption's mean rating is mapped to [0, 1].
 
     Args:

@@ -13,7 +13,7 @@ from reward.data.samples import one_image
 from reward.errors import DataError
 from reward.metaeval.benchmarks.catalogue import benchmark_spec
 from reward.scoring.readers import files_of_splits
-from reward.training.authors_files import CAPTIONS, RATED, load_caption_files, load_rated
+from reward.training.authors_files import CAPTIONS, RATED, load_caption_files, load_rated_captions
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
@@ -109,7 +109,9 @@ def load_splits(data: str | os.PathLike[str], config: TrainingConfig) -> dict[st
         return as_splits(splits, None)
     name, _, path = str(data).partition("=")
     if name in RATED and (path or not Path(name).exists()):
-        return {part: Split(part, rows, images) for part, (rows, images) in load_rated(name, path or None).items()}
+        return {
+            part: Split(part, rows, images) for part, (rows, images) in load_rated_captions(name, path or None).items()
+        }
     if path and name in CAPTIONS:
         return as_splits(load_caption_files(name, Path(path)), None)
     if path and name == _ARENA:  # a copy of what the Hub has

@@ -35,7 +35,7 @@ from reward.metrics.beitscore.tokenizer import BeitScoreTokenizer
 from reward.metrics.bertscore.scorer import BertScorer
 from reward.metrics.vela.config import ImageConfig, LoraSettings, TextConfig, VelaConfig
 from reward.metrics.vela.model import VelaModel
-from reward.metrics.vela.prompts import Prompt
+from reward.metrics.vela.prompts import AspectPrompt
 from reward.metrics.vela.training import PRESETS
 from tests.reward.metrics.tiny_vela import CHAT_TEMPLATE
 from tests.toys import toy_captioners, toy_judges
@@ -69,7 +69,7 @@ def vela(device, dtype, *, lora=True, layers=36, checkpointing=False, preset="pa
         backbone=None,
         architecture={"model_type": "qwen2", **QWEN_3B, "num_hidden_layers": layers, "max_position_embeddings": 32_768},
         lora=LoraSettings() if lora else None,
-        **({"prompts": {aspect: Prompt(**texts) for aspect, texts in prompts.items()}} if prompts else {}),
+        **({"prompts": {aspect: AspectPrompt(**texts) for aspect, texts in prompts.items()}} if prompts else {}),
     )
     tokens = {"start": _START, "end": _END, "pad": 0}
     image = ImageConfig(backbone=None, architecture={"model_cfg": _clip(248, layers), "tokenizer": tokens})

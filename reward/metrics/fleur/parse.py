@@ -45,7 +45,7 @@ class Grade:
     is_partial: bool = False
 
 
-def read_number(text: str) -> Number | str:
+def written_grade(text: str) -> Number | str:
     """Finds the grade in an answer, or says why there is none.
 
     The grade is a number with decimals from 0 to 1 (`0.85`, `.85`, `0,85`, `1.0`). It must be the only number of the
@@ -55,9 +55,9 @@ def read_number(text: str) -> Number | str:
     quoted lines do not count.
 
     Example:
-        >>> read_number("Score: 0.85").value
+        >>> written_grade("Score: 0.85").value
         0.85
-        >>> read_number("I would say 85%.")
+        >>> written_grade("I would say 85%.")
         "the grade must be from 0 to 1, got 85: 'I would say 85%.'"
     """
     number = find_number(text, 0, 1)
@@ -84,7 +84,7 @@ def read_grade(answer: Answer) -> Grade | str:
     Raises:
         JudgeError: the judge wrote several digits as one token.
     """
-    number = read_number(answer.text)
+    number = written_grade(answer.text)
     if isinstance(number, str) and answer.truncated:
         return f"{number} (cut at the limit of new tokens)"
     if isinstance(number, str):

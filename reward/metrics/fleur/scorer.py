@@ -13,7 +13,7 @@ from reward.judges.base import NO_PROBABILITIES, Judge, Question, read_each
 from reward.judges.prompts import PromptWriter
 from reward.judges.wording import pad_to_square, quoted
 from reward.metrics.fleur import SPEC
-from reward.metrics.fleur.parse import DIGITS, merged_message, read_grade, read_number
+from reward.metrics.fleur.parse import DIGITS, merged_message, read_grade, written_grade
 from reward.metrics.fleur.prompt import FleurPrompt
 from reward.metrics.judge_metric.base import JudgedCaption, JudgedScorer, Rating
 
@@ -180,7 +180,7 @@ class FleurScorer(JudgedScorer):
             for seed in range(self.seed, self.seed + draws):
                 sampled.append(replace(question, temperature=self.temperature, seed=seed))
         numbers = read_each(
-            self.judge, sampled, lambda answer: read_number(answer.text), max_new_tokens=self.max_new_tokens
+            self.judge, sampled, lambda answer: written_grade(answer.text), max_new_tokens=self.max_new_tokens
         )
         ratings: list[Rating | str] = []
         unread_count = 0

@@ -18,7 +18,7 @@ from reward.metrics.judge_metric import CLAIMS
 from reward.metrics.judge_metric.base import JudgedCaption, Rating
 from reward.metrics.judge_metric.items import BULLET, Item, read_facts, weighted_share
 from reward.metrics.judge_metric.prompt import AskPrompt
-from reward.metrics.judge_metric.scorer import JudgeScorer, Verdict
+from reward.metrics.judge_metric.scorer import ItemVerdict, JudgeScorer
 
 PRECISION, COVERAGE = CLAIMS.aspects
 _COLUMNS = dict(zip(CLAIMS.aspects, CLAIMS.texts, strict=True))  # of what failed, by aspect
@@ -177,7 +177,7 @@ class ClaimsScorer(JudgeScorer):
             statements.append(Statement(COVERAGE, fact, Question(text, system=system)))
         return statements
 
-    def _rating(self, statements: list[Statement] | str, verdicts: Mapping[Any, Verdict | str]) -> Rating | str:
+    def _rating(self, statements: list[Statement] | str, verdicts: Mapping[Any, ItemVerdict | str]) -> Rating | str:
         """The scores of a caption by the verdicts on its statements, and what failed; or the reason why not."""
         if isinstance(statements, str):
             return statements

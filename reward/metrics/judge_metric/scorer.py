@@ -27,7 +27,7 @@ _ARTICLES = ("a", "an", "the")
 _UNKNOWN = "unknown"  # what the prompt has the judge write where a question cannot be answered
 
 
-class Verdict(NamedTuple):
+class ItemVerdict(NamedTuple):
     """What a judge answered to one question.
 
     Args:
@@ -146,7 +146,7 @@ class JudgeScorer(JudgedScorer):
         )
         return Question(text, image=caption.image, system=self.prompt.system or None)
 
-    def _verdicts(self, questions: list[Question], items: list[Item], words: WordReader) -> list[Verdict | str]:
+    def _verdicts(self, questions: list[Question], items: list[Item], words: WordReader) -> list[ItemVerdict | str]:
         """What the judge answers to the question about each item, read as the prompt says, or why there is none."""
         if "yes" in self.prompt.read:
             return _word_verdicts(words(questions, _YES_NO), _YES_NO, (1.0, 0.0))
@@ -160,11 +160,11 @@ class JudgeScorer(JudgedScorer):
         else:
             read_grade = partial(written_number, scale=self.prompt.scale, pattern=self.prompt.number_pattern())
 
-        def read(answer: Answer) -> Verdict | str:
+        def read(answer: Answer) -> ItemVerdict | str:
             grade = read_grade(answer)
             if isinstance(grade, str):
                 return grade
-            return Verdict((grade - low) / (high - low), without_reasoning(answer.text))
+            return ItemVerdict((grade - low) / (high - low), without_reasoning(answer.text))
 
         return read_each(words.judge, questions, read, max_new_tokens=self.max_new_tokens)
 
@@ -292,36 +292,36 @@ class QuestionsScorer(JudgeScorer):
             lines.append(f"{letter}. {choice}")
         return self._filled(caption, question=quoted("\n".join(lines), quote=False), how=self.prompt.choose)
 
-    def _verdicts(self, questions: list[Question], items: list[Item], words: WordReader) -> list[Verdict | str]:
+    def _verdicts(self, questions: list[Question], items: list[Item], words: WordReader) -> list[ItemVerdict | str]:
         # Questions with equally many choices have the same letters, and are asked together.
         rows_by_count: dict[int, list[int]] = {}
         for row, item in enumerate(items):
             rows_by_count.setdefault(len(item.choices), []).append(row)
-        verdicts: dict[int, Verdict | str] = {}
+        verdicts: dict[int, ItemVerdict | str] = {}
         for count, rows in rows_by_count.items():
             ask_items = self._ask_letters if count else self._ask_words
             answers = ask_items([questions[row] for row in rows], [items[row] for row in rows], words)
             verdicts.update(zip(rows, answers, strict=True))
         return [verdicts[row] for row in range(len(items))]
 
-    def _ask_letters(self, questions: list[Question], items: list[Item], words: WordReader) -> list[Verdict | str]:
+    def _ask_letters(self, questions: list[Question], items: list[Item], words: WordReader) -> list[ItemVerdict | str]:
         """The verdicts of questions with equally many choices: the probability of the right one."""
         letters = string.ascii_uppercase[: len(items[0].choices) + 1]
-        verdicts: list[Verdict | str] = []
+        verdicts: list[ItemVerdict | str] = []
         for item, probabilities in zip(items, words(questions, list(letters)), strict=True):
             if isinstance(probabilities, str):
                 verdicts.append(probabilities)
             else:
                 right = item.choices.index(item.answer)
-                verdicts.append(Verdict(float(probabilities[right]), letters[probabilities.argmax()]))
+                verdicts.append(ItemVerdict(float(probabilities[right]), letters[probabilities.argmax()]))
         return verdicts
 
-    def _ask_words(self, questions: list[Question], items: list[Item], words: WordReader) -> list[Verdict | str]:
+    def _ask_words(self, questions: list[Question], items: list[Item], words: WordReader) -> list[ItemVerdict | str]:
         """The verdicts of questions without choices. Other words than the right ones are compared by the judge."""
 
-        def read(answer: Answer) -> Verdict | str:
+        def read(answer: Answer) -> ItemVerdict | str:
             text = without_reasoning(answer.text).strip()
-            return Verdict(0.0, text) if text else "the judge's answer is empty"
+            return ItemVerdict(0.0, text) if text else "the judge's answer is empty"
 
         verdicts = read_each(words.judge, questions, read, max_new_tokens=self.max_new_tokens)
         written: dict[int, str] = {}  # answers in other words than the right one's, by row
@@ -359,7 +359,9 @@ def _mean_rating(ratings: Sequence[Rating | str]) -> Rating | str:
     return Rating([float(np.mean(scores))], ratings[0].turns)  # type: ignore[union-attr]
 
 
-def _rating(items: Sequence[Item], questions: Sequence[Question], verdicts: Sequence[Verdict | str]) -> Rating | str:
+def _rating(
+    items: Sequence[Item], questions: Sequence[Question], verdicts: Sequence[ItemVerdict | str]
+) -> Rating | str:
     """The weighted share of a caption, with the questions about its items and their answers as turns."""
     values = []
     turns = []
@@ -373,15 +375,15 @@ def _rating(items: Sequence[Item], questions: Sequence[Question], verdicts: Sequ
 
 def _word_verdicts(
     results: Sequence[np.ndarray | str], words: Sequence[str], values: Sequence[float] | np.ndarray
-) -> list[Verdict | str]:
+) -> list[ItemVerdict | str]:
     """The mean of the words' values by their probabilities, and the likeliest word."""
-    verdicts: list[Verdict | str] = []
+    verdicts: list[ItemVerdict | str] = []
     for probabilities in results:
         if isinstance(probabilities, str):
             verdicts.append(probabilities)
         else:
             value = min(float(np.dot(probabilities, values)), 1.0)  # rounding may put it above
-            verdicts.append(Verdict(value, words[int(np.argmax(probabilities))]))
+            verdicts.append(ItemVerdict(value, words[int(np.argmax(probabilities))]))
     return verdicts
 
 

@@ -10,10 +10,10 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from reward.backbones.lora import LoraSettings
-from reward.data.settings import STRICT, AtLeast1, Names, Rate, Settings, table_of
+from reward.data.settings import STRICT, AtLeast1, Names, Rate, Settings, settings_or_table
 from reward.errors import CheckpointError, ConfigError
 from reward.metrics.vela import SPEC
-from reward.metrics.vela.prompts import DEFAULT_PROMPTS, Prompt
+from reward.metrics.vela.prompts import DEFAULT_PROMPTS, AspectPrompt
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -54,7 +54,7 @@ class TextConfig(_Branch):
         backbone: Hub id or folder of a causal language model; its weights are frozen and not in the checkpoint.
         architecture: instead, a configuration of transformers with `model_type`; all weights are in the checkpoint.
         lora: adapters to train, or None.
-        prompts: {aspect: Prompt}.
+        prompts: {aspect: AspectPrompt}.
         chat_template: whether the tokenizer's chat template frames the prompt.
         max_prefix_tokens: room for rubric and references. References that do not fit are cut at their ends, the
             longest first. If there are too many, the last ones are dropped.
@@ -65,8 +65,10 @@ class TextConfig(_Branch):
 
     backbone: str | None = "Qwen/Qwen2.5-3B-Instruct"
     architecture: dict[str, Any] | None = None
-    lora: Annotated[LoraSettings | None, table_of(LoraSettings)] = field(default_factory=LoraSettings)
-    prompts: dict[str, Annotated[Prompt, table_of(Prompt)]] = field(default_factory=lambda: dict(DEFAULT_PROMPTS))
+    lora: Annotated[LoraSettings | None, settings_or_table(LoraSettings)] = field(default_factory=LoraSettings)
+    prompts: dict[str, Annotated[AspectPrompt, settings_or_table(AspectPrompt)]] = field(
+        default_factory=lambda: dict(DEFAULT_PROMPTS)
+    )
     chat_template: bool = True
     max_prefix_tokens: AtLeast1 = 1536
     max_candidate_tokens: AtLeast1 = 512
@@ -147,9 +149,9 @@ class VelaConfig(Settings):
     """
 
     aspects: Annotated[Names, Field(min_length=1)] = SPEC.aspects
-    text: Annotated[TextConfig | None, table_of(TextConfig)] = field(default_factory=TextConfig)
-    image: Annotated[ImageConfig | None, table_of(ImageConfig)] = field(default_factory=ImageConfig)
-    fusion: Annotated[FusionSettings | None, table_of(FusionSettings)] = None
+    text: Annotated[TextConfig | None, settings_or_table(TextConfig)] = field(default_factory=TextConfig)
+    image: Annotated[ImageConfig | None, settings_or_table(ImageConfig)] = field(default_factory=ImageConfig)
+    fusion: Annotated[FusionSettings | None, settings_or_table(FusionSettings)] = None
 
     def __post_init__(self) -> None:
         if self.text is None and self.image is None:

@@ -13,7 +13,7 @@ from reward.errors import ConfigError
 
 
 @pydantic.dataclasses.dataclass(frozen=True, config=STRICT)
-class Prompt(Settings):
+class AspectPrompt(Settings):
     """The prompt texts of one aspect. They are stored in the checkpoint, because the weights are trained on them.
 
     Args:
@@ -39,19 +39,19 @@ class Prompt(Settings):
                 raise ConfigError(f"prompt text {name!r} must hold {{{name}}} exactly once, got {text!r}")
 
 
-def _default_prompts() -> dict[str, Prompt]:
+def _default_prompts() -> dict[str, AspectPrompt]:
     rubrics = yaml.safe_load((Path(__file__).parent / "prompts.yaml").read_text("utf-8"))
     prompts = {}
     for aspect, rubric in rubrics.items():
         scale = "\n".join(f"{grade} - {text}" for grade, text in enumerate(rubric["levels"], start=1))
-        prompts[aspect] = Prompt(
+        prompts[aspect] = AspectPrompt(
             f"You grade captions of images. Grade one quality only: {aspect}, {rubric['meaning']} "
             f"Leave every other quality out of account.\n{scale}\nAnswer with a number only, from 1 to 5."
         )
     return prompts
 
 
-DEFAULT_PROMPTS: dict[str, Prompt] = _default_prompts()
+DEFAULT_PROMPTS: dict[str, AspectPrompt] = _default_prompts()
 
 # Marks for the places of the texts, in private-use characters, which no chat template has.
 _REFERENCES, _CANDIDATE = "\ue000references\ue001", "\ue000candidate\ue001"
@@ -59,7 +59,7 @@ _REFERENCES, _CANDIDATE = "\ue000references\ue001", "\ue000candidate\ue001"
 _TEMPLATE_DATE = "01 January 2025"
 
 
-def lay_out(prompt: Prompt, *, with_references: bool, tokenizer: Any | None) -> tuple[str, str, str]:
+def lay_out(prompt: AspectPrompt, *, with_references: bool, tokenizer: Any | None) -> tuple[str, str, str]:
     """The texts around references and candidate: before the references, between the two, and after the candidate.
 
     They may hold control tokens, which references and candidate never do.

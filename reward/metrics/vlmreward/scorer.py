@@ -73,6 +73,8 @@ class VlmRewardScorer(BorrowedScorer):
         self.model, self.processor, self.head = model.eval(), processor, head.float().eval()
         self.prompt, self.max_characters, self.ignored_end = prompt, max_characters, ignored_end
         self.reader = PromptReader(model, self.writer, batch_size=_BATCH_SIZE, head=self.head)
+        # The tokens of one image keep a CPU busy, and a row alone needs neither padding nor a mask.
+        self.images_per_pass = 1 if model.device.type == "cpu" else _BATCH_SIZE
 
     @classmethod
     def _load(cls, folder: Path, *, name: str, device: Any, dtype: Any, **settings: Any) -> VlmRewardScorer:
@@ -95,6 +97,7 @@ class VlmRewardScorer(BorrowedScorer):
                 prompts.append(Prompt(self.chat(candidate), group.image, group.image_key))
         scores, failures = np.full((len(prompts), 1), np.nan), dict[int, str]()
         self.reader.batch_size = batch_size or _BATCH_SIZE
+        self.reader.images_per_pass = batch_size or self.images_per_pass
         for indices, state in self.reader.read(prompts, failures):
             scores[indices] = state.logits.cpu().numpy()
         return CandidateScores(scores, cut, failures)

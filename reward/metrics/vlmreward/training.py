@@ -18,7 +18,7 @@ from reward.backbones.lora import LoraSettings, add_lora, merge_lora
 from reward.backbones.pretrained import VALUE_HEAD
 from reward.checkpoints.folders import CARD_FILE, resolve_checkpoint
 from reward.data.images import image_key
-from reward.data.settings import STRICT, Names, Settings, table_of
+from reward.data.settings import STRICT, Names, Settings, settings_or_table
 from reward.errors import TrainingError
 from reward.judges.loading import load_parts
 from reward.judges.prompts import Prompt
@@ -58,7 +58,7 @@ class RewardModelSettings(Settings):
     place: ClassVar[str] = "model settings: "
 
     backbone: Annotated[str, Field(min_length=1)] = "embedded"
-    lora: Annotated[AdapterSettings, table_of(AdapterSettings)] = AdapterSettings()
+    lora: Annotated[AdapterSettings, settings_or_table(AdapterSettings)] = AdapterSettings()
     gradient_checkpointing: bool = False
 
 

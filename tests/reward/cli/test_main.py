@@ -16,7 +16,7 @@ from rich.table import Table
 import reward
 from reward.cli.app import COMMANDS, Command, app
 from reward.cli.main import main
-from reward.cli.terminal import console, plain, print_json
+from reward.cli.terminal import console, print_json, printable
 from reward.data.column_names import names_in_words
 from reward.errors import DataError
 from reward.registry import list_metrics
@@ -101,7 +101,7 @@ def test_no_text_steers_the_terminal(run, tmp_path, capsys):
     assert all(f"{part} {SHOWN}" in printed for part in ("head", "title", "cell"))
     assert not set(ESCAPES) & set(printed) - set("]0;owned[2J31m")
     assert json.loads(printed[printed.index("{") :]) == {"key": ESCAPES}
-    assert plain("a\tb\nc é 🌟") == "a\tb\nc é 🌟"
+    assert printable("a\tb\nc é 🌟") == "a\tb\nc é 🌟"
     (tmp_path / "a.jsonl").write_text(json.dumps({ESCAPES: 1}))
     _, err = run("score", tmp_path / "a.jsonl", "-m", "length", "-o", tmp_path / "o.jsonl", code=1)
     assert f"The columns are: {SHOWN}." in err

@@ -13,10 +13,10 @@ from reward.backbones.language import PlainTextEncoder
 from reward.backbones.lora import add_lora
 from reward.metrics.vela.config import FusionSettings, ImageConfig, LoraSettings, TextConfig, VelaConfig
 from reward.metrics.vela.model import PromptTokenizer
-from reward.metrics.vela.prompts import Prompt
+from reward.metrics.vela.prompts import AspectPrompt
 from tests.reward.metrics.tiny_vela import CHAT_TEMPLATE, clip_architecture, language_architecture, make_tokenizer
 
-SHORT = Prompt("Rubric.", references="Refs:\n{references}\n", candidate="Cand: {candidate}", cue="Score:")
+SHORT = AspectPrompt("Rubric.", references="Refs:\n{references}\n", candidate="Cand: {candidate}", cue="Score:")
 
 
 def make_prompts(**settings):
@@ -147,7 +147,7 @@ def _clip(**changes):
         (lambda: _clip(vocab_size=999), "the end token must be 998"),
         (lambda: _clip(pool_type="eos", eos_id=5), "eos_id is 5"),
         (lambda: FusionSettings(width=6, heads=4), "fusion.width must be a multiple of fusion.heads, got 6 and 4"),
-        (lambda: Prompt("rubric", references="{references} {references}"), "exactly once"),
+        (lambda: AspectPrompt("rubric", references="{references} {references}"), "exactly once"),
         (lambda: VelaConfig.from_dict({**VelaConfig().to_dict(), "head": "shared"}), "head must be 'per_aspect'"),
         (lambda: VelaConfig.from_dict({"text": None}), "aspects, image not stated"),
     ],

@@ -12,7 +12,7 @@ from reward.errors import OutputError, WeightsError
 from reward.judges import Usage
 from reward.scoring import rerank_dataset, score_dataset
 from reward.scoring.kept import Kept
-from reward.scoring.runs import ScoringInterrupted, rows_of
+from reward.scoring.runs import ScoringInterrupted, rows_of_part
 from reward.scoring.writers import write_rows
 from tests.reward.scoring.small_data import Stop, make_data, save_greys, scored
 from tests.toys.json_lines import write_lines
@@ -26,7 +26,8 @@ def half_scored(data, output):
 
 
 def part_sizes(output):
-    return [len(rows_of(part.name)) for part in sorted(output.with_name(f"{output.name}.partial").glob("[0-9]*.gz"))]
+    parts = sorted(output.with_name(f"{output.name}.partial").glob("[0-9]*.gz"))
+    return [len(rows_of_part(part.name)) for part in parts]
 
 
 @pytest.mark.parametrize(
