@@ -73,7 +73,8 @@ def write_files(folder):
         return [{"image": file, "caption": caption, "references": texts} for file, caption, texts in rows]
 
     rows, wild = rows_of(5, "good, rated, other, long, chinese, thought"), rows_of(3)
-    wild += [{"image": name, "caption": "A star."} for name in ("broken.png", "absent.png", None)]
+    wild += [{"image": name, "caption": "A star."} for name in ("broken.png", "absent.png")]
+    wild += [{"image": "0.png", "caption": 3}, {"image": None, "caption": "A star.", "references": "A red star."}]
     groups = []
     for number, scene in enumerate(scenes()[:5]):
         candidates = list(filter(None, scene["captions"].values()))

@@ -103,7 +103,8 @@ def judged_local(book):
     judged(book, "harmoniceval", "harmoniceval", grades, 3, SHORT)
     judged(book, "judge", "judge", grades, 3, SHORT)
     judged(book, "judge, mean of two", "judge", f"{words},{grades}", 2, SHORT)
-    for metric in ("vqascore", "rubric", "questions"):
+    judged(book, "rubric of words", "rubric", words, 3, SHORT, max_characters=300)
+    for metric in ("vqascore", "questions"):
         judged(book, f"{metric} of words", metric, words, 3, SHORT)
 
 
