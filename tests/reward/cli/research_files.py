@@ -33,10 +33,6 @@ _RATED = [
     {"image": image, "candidate": text, "references": [f"Dog {n}."], "ratings": [n % 4, 2, n]}
     for n, (image, text) in enumerate(_ORDERS)
 ]
-_TEXTS = [
-    {"image": "1.png", "candidate": f"{n} dogs.", "references": ["A dog."], "item": f"{n // 2}", "best": n % 2}
-    for n in range(4)
-]
 _MMHE = [
     {"image": "1.png", "candidate": f"{n} dogs.", "item": task, "category": task, "best": n, **fields}
     | {"references": [f"Dog {n} of {task}."]}
@@ -71,7 +67,6 @@ _IN_FOLDERS += ("genai-bench", "longcapvlcp")
 # What a command names as a file, or as FILE or FOLDER of a benchmark or an option: content, or a function that writes.
 FILES = {
     "flickr8k.jsonl": _RATED,
-    "foil.jsonl": _TEXTS,
     "mmhe.jsonl": _MMHE,
     "captions.jsonl": [{"image": "1.png", "caption": "A red dog lies on grass. " * 15 + "It guards a red ball."}],
     "prompt.yaml": {**FleurPrompt.of().to_json(), "version": "mine", "rubric": "0.0: bad. 0.3: poor. 1.0: good."},
@@ -80,7 +75,7 @@ FILES = {
     "caparena_annots_eval_gpt.json": _JUDGED,
     "annotator": _BATTLES[:12],
     "caparena-auto": TABLE_8,
-    "dlc-bench": TABLE_8,
+    "docci": TABLE_8,
     "caparena_auto_600.json": {
         f"{n}.png": {"captions": {"human": "A dog.", **dict.fromkeys(BASELINES, "Dogs.")}, "ref_model": name}
         for n, name in enumerate(BASELINES)

@@ -33,7 +33,7 @@ ROWS_OF_OTHERS = {
     "FLEUR": "Polos TIGEr ViLBERTScore InfoMetIC MiniGPT-v2 InstructBLIP",
     "HarmonicEval": "BART-S TIGEr ViLBERTS-F FAIEr Polos UMIC InfoCLIP InfoMetIC GPT-FLEUR",
     "CapArena": "Polos CAPTURE VDC-Score",
-    "BEiTScore": "EXPERT SPECS GPT-4o ALOHa 12-in-1 FLAVA VinVL CLIP-FlanT5",
+    "BEiTScore": "EXPERT SPECS GPT-4o ALOHa 12-in-1 FLAVA VinVL Human CLIP-FlanT5",
 }
 
 _NUMBERS = re.compile(r"\b(table|figure)s? ((?:\d+[ab]?(?:, | to |(?=\W|$)))+)")
@@ -96,8 +96,8 @@ PROMISES = {
     "flickr8k-cf=": ("Flickr8k-CF: tau-b x 100",),
     "--benchmark composite": ("Composite: tau-c x 100",),
     "pascal-50s=": ("Pascal-50S: accuracy x 100",),
-    "--part 4-ref": ("FOIL (4-ref): accuracy x 100", "FOIL (1-ref): accuracy x 100"),
-    "foil=judged.jsonl": ("FOIL (4-ref): accuracy x 100",),
+    "--part 1-ref": ("FOIL (1-ref): accuracy x 100",),
+    " foil=": ("FOIL (4-ref): accuracy x 100",),
     "mmhe-pairs=": ("MMHE (pairs): accuracy x 100", "REG", "VQA", "VDU", "IC"),
     "mmhe=": ("MMHE: tau-c x 100", "correctness", "completeness", "clarity", "conciseness"),
     "--benchmark polaris": tuple(f"{name} (test): tau-c x 100" for name in ("Polaris", "Nebula", "VICR")),
@@ -108,7 +108,6 @@ PROMISES = {
     "longcapvlcp": ("LongCapVLCP: accuracy x 100", "counting", "report: "),
     "genai-bench": ("GenAI-Bench: tau-c x 100",),
     "score flickr8k.jsonl": ("scored 4 rows",),
-    "score foil.jsonl": ("scored 4 rows",),
     "score mmhe.jsonl": ("scored 12 rows",),
     "--output battles.json --one-order": ("judged 24 battles",),
     "--judged": ("level 4", "gpt-4o", "mine", "Spearman", "Kendall", "Bias"),

@@ -9,6 +9,7 @@ from reward.metaeval.bench import run_bench
 from reward.metaeval.benchmarks import benchmark_spec, list_benchmarks, load_benchmark
 from reward.metaeval.evaluation import evaluate
 from reward.metaeval.published import Compared, Figure, compare_published, is_published, published_figures
+from reward.metrics.options import check_options
 from reward.registry import MetricSource, metric_spec
 from reward.report.bench import bench_report
 from tests.reward.metaeval.small_benchmarks import write_rated
@@ -31,7 +32,7 @@ def rated(data):
 def test_every_figure_is_of_a_metric_and_a_benchmark_that_are_here():
     assert len(published_figures()) > 1000
     for each in published_figures():
-        assert metric_spec(each.metric.removesuffix("_raw")), each
+        check_options(metric_spec(each.metric.removesuffix("_raw")), each.options, own=True)
         assert each.benchmark in {*list_benchmarks(), *BY_ARENA}, each
         assert -100 <= each.figure <= 100, each
         if each.benchmark not in BY_ARENA:
