@@ -1,6 +1,6 @@
 """A reward service for long: 32 clients, a process killed each minute; memory stays, and no row is wrong or lost.
 
-    python -m tests.engines.soak --minutes 60
+python -m tests.engines.soak --minutes 60
 """
 
 import argparse

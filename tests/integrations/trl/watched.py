@@ -51,6 +51,8 @@ def watched(folder, second=None, *, rewards=None, on_parting="warn", **options):
 
 def train_as_one_of_two(out):
     """A step of training with five held-out images, in one of two processes; the policy is beside `out`."""
-    trainer, _ = watched(out, images=5, policy=load_policy(out.parent / "policy"), max_steps=1)
+    policy = load_policy(out.parent / "policy")
+    # Of a larger batch the first process would have all images.
+    trainer, _ = watched(out, images=5, policy=policy, max_steps=1, per_device_eval_batch_size=2)
     trainer.train()
     trainer.accelerator.end_training()
