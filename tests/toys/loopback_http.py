@@ -53,6 +53,7 @@ def serving(reply, certificate=None):
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # a body is not held back until the client has confirmed its headers
 
         def answer(self):
             try:

@@ -45,7 +45,6 @@ USES = {
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """The shipped checkpoints, and a small open_clip model."""
     return {name: ASSETS / name for name in USES} | {"clip": small_clip(tmp_path_factory.mktemp("clip"))}
 
 

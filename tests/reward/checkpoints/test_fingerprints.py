@@ -156,7 +156,6 @@ def cell(source, name):
 
 
 def of_a_notebook(result):
-    """An object of a class that no file holds."""
     return cell(f"class Mine:\n    def score(self):\n        return {result}", "Mine")()
 
 
@@ -183,11 +182,11 @@ def test_equal_objects_have_equal_names(one, other):
 
 @pytest.mark.slow
 def test_the_use_of_a_tokenizer_makes_no_other_scorer(tmp_path):
-    folder = small_clip(tmp_path / "clip")
-    fresh, used = (load_scorer("clipscore", folder, device="cpu") for _ in range(2))
-    used.score([CaptionSample("An extraordinary starfish.", Image.new("RGB", (40, 40)))])
-    assert is_told(fresh.fingerprint)
-    assert fresh.fingerprint == used.fingerprint
+    scorer = load_scorer("clipscore", small_clip(tmp_path / "clip"), device="cpu")
+    fresh = scorer.fingerprint
+    scorer.score([CaptionSample("An extraordinary starfish.", Image.new("RGB", (40, 40)))])
+    assert is_told(fresh)
+    assert scorer.fingerprint == fresh
 
 
 SETTINGS = [(name, option) for name in list_metrics() for option in metric_options(metric_spec(name))]
@@ -257,7 +256,7 @@ def test_weights_are_in_the_fingerprint_and_a_call_and_a_cache_are_not(name, tmp
     if name != "beitscore":
         assert loaded(name, cache=tmp_path).fingerprint == before
     assert scorer.fingerprint == before
-    names, weights = {before}, list(scorer.model.parameters())[::5]  # all are hashed by one rule
+    names, weights = {before}, list(scorer.model.parameters())[::25]  # all are hashed by one rule
     for weight in weights:
         with torch.no_grad():
             weight.view(-1)[-1] += 1

@@ -21,36 +21,16 @@ from reward.decoding.photos import read_images
 from reward.errors import CheckpointError, OutputError
 from reward.judges import LocalJudge
 from reward.judges.loading import LazyJudge
-from reward.scoring import BatchScorer, rerank_dataset, score_dataset
+from reward.scoring import BatchScorer, score_dataset
 from reward.scoring.kept import Kept
 from reward.scoring.runs import OtherRunError
 from tests.reward.scoring.small_data import save_greys
-from tests.toys.json_lines import read_lines, write_lines
+from tests.toys.json_lines import write_lines
 
 pytestmark = pytest.mark.slow
 
 CAPTIONER = Path(str(files("reward") / "assets" / "captioner"))
 ROWS = [{"image": f"photos/{number}.png", "caption": "a red star"} for number in range(3)]
-
-
-def stop(*arguments):
-    raise KeyboardInterrupt
-
-
-def test_a_photo_replaced_while_a_run_was_stopped_is_scored_again(tmp_path, monkeypatch):
-    save_greys(tmp_path / "photos")
-    rows = [{"image": f"photos/{number}.png", "candidates": ["a red star", "a tree"]} for number in (0, 1, 2, 1)]
-    data, scorer = write_lines(tmp_path / "data.jsonl", rows), load_scorer("clipscore", device="cpu")
-    with monkeypatch.context() as patch:
-        patch.setattr("reward.scoring.file_run.write_rows", stop)
-        with pytest.raises(KeyboardInterrupt):
-            rerank_dataset(data, scorer, tmp_path / "out.jsonl", part_rows=1)
-    Image.new("RGB", (9, 9), "green").save(tmp_path / "photos" / "1.png")
-    summary = rerank_dataset(data, scorer, tmp_path / "out.jsonl")
-    assert (summary.resumed_rows, summary.new_rows) == (2, 2)
-    rerank_dataset(data, scorer, tmp_path / "fresh.jsonl")
-    resumed, fresh = (read_lines(tmp_path / name) for name in ("out.jsonl", "fresh.jsonl"))
-    assert [row["rewards"] for row in resumed] == [row["rewards"] for row in fresh]
 
 
 def test_a_finished_output_is_of_its_scorer_and_its_photos(tmp_path):

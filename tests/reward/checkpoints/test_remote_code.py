@@ -38,7 +38,6 @@ PARTS = ("AutoConfig", "AutoModel", "AutoProcessor", "AutoTokenizer", "AutoImage
 
 
 def write(file, **values):
-    """Adds values to a JSON file."""
     plain = json.loads(file.read_text()) if file.is_file() else {}
     file.write_text(json.dumps({**plain, **values}))
 
@@ -63,7 +62,6 @@ def vela_on(backbone, folder):
 
 
 def clip_with(folder, **text_cfg):
-    """An open_clip model with settings of its text tower."""
     model_cfg = clip_architecture()["model_cfg"]
     folder.mkdir()
     save_file(open_clip.CLIP(**model_cfg).state_dict(), folder / "open_clip_model.safetensors")

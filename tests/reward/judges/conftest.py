@@ -21,5 +21,4 @@ def server(model):
 
 @pytest.fixture(autouse=True)
 def short_first_wait(monkeypatch):
-    """Between tries to ask a server."""
     monkeypatch.setattr(connection, "_FIRST_WAIT", 0.02)

@@ -10,10 +10,8 @@ from PIL import Image
 from reward.errors import InvalidSampleError, JudgeError
 from reward.judges import Answer, ScriptedJudge
 from reward.judges.pairwise import JudgePair, Opinion, PairPrompt, PairwiseJudge, combine, parse_reply
-from reward.metaeval.arena.voters import PositionBias, measure_position_bias
 from tests.toys.toy_judges import RecordingJudge, shown_captions
 
-FIRST, SECOND, TIE = Opinion(1, 0, 0), Opinion(0, 1, 0), Opinion(0, 0, 1)
 OTHER = {"A": "B", "B": "A", "tie": "tie"}
 IMAGE = Image.new("RGB", (4, 4))
 _parts = st.lists(st.integers(0, 100), min_size=3, max_size=3).filter(any)
@@ -42,14 +40,6 @@ def test_a_caption_wins_by_the_mean_of_both_orders_whichever_is_called_a(one, tw
 )
 def test_the_reason_of_a_reply_whose_verdict_is_read_as_in_the_table(reply, reason):
     assert parse_reply(reply) == Opinion(1, 0, 0, reason)
-
-
-def test_position_bias_counts():
-    pairs = [combine(FIRST, FIRST), combine(FIRST, SECOND), combine(TIE, SECOND), combine(FIRST)]
-    bias = measure_position_bias(pair.choices for pair in pairs)
-    assert bias == PositionBias(first=4, second=2, ties=1, both_orders=3, inconsistent=2, reversed=1)
-    assert (bias.first_share, bias.inconsistency) == (4 / 6, 2 / 3)
-    assert math.isnan(PositionBias().first_share)
 
 
 def compare(answer, *pairs, distribution=None, **options):

@@ -151,7 +151,7 @@ def test_the_system_message_arrives_as_with_the_local_judge(start, end, arrives)
             assert len(server.requests) == 1, "nothing is probed"
             answers = judge.generate(QUESTIONS[5:7], max_new_tokens=1, top_logprobs=5)
             assert len(server.requests) == 1 + PROBE + 2, "the server is probed once"
-            judge.sample(QUESTIONS[0], 1).result()
+            judge.sample(QUESTIONS[0], 1, max_new_tokens=2).result()
             for request in server.requests[1 + PROBE :]:
                 assert (request["messages"][0] == {"role": "system", "content": RULE}) == arrives
                 assert (f"{RULE}\\n\\nRate" in str(request["messages"])) == (not arrives)

@@ -208,16 +208,6 @@ def test_messages_hide_the_key_in_any_case_and_as_base64_and_cannot_steer_a_term
 LACKING = completion(logprobs=None)
 
 
-def test_the_first_replies_settle_for_the_run_how_answers_are_read(writer, tmp_path):
-    file = tmp_path / "answers.sqlite"
-    writer.judge(cache=file).answer_distribution(BOTH[1:], ANSWERS)
-    writer.always(LACKING)
-    resumed = writer.judge(cache=file)
-    with pytest.raises(JudgeError, match="without the probabilities of its tokens") as caught:
-        resumed.answer_distribution([Question("new")], ANSWERS)
-    assert (resumed.reading, type(caught.value)) == ("probabilities", JudgeError)
-
-
 def test_a_run_that_reads_what_is_written_goes_on_so(writer, tmp_path, caplog):
     file = tmp_path / "answers.sqlite"
     writer.always(LACKING)

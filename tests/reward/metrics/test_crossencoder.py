@@ -216,24 +216,23 @@ def test_weights_are_whole_and_no_pickle(folders, tmp_path, monkeypatch):
     assert not (tmp_path / "ran").exists()
 
 
+def without_head(folder):
+    modules = json.loads((folder / MODULES).read_text())
+    (folder / MODULES).write_text(json.dumps(modules[:-1]))
+
+
 @pytest.mark.parametrize(
-    ("kind", "drop", "message"),
+    ("kind", "change", "message"),
     [
-        ("log_odds", "entry", r"leads to no head \(it lists Transformer\): a LogitScore"),
-        ("scores_layer", "entry", r"leads to no head \(it lists Transformer, Pooling\)"),
-        ("log_odds", "folder", "modules.json names '1_LogitScore', which is not there"),
+        ("log_odds", without_head, r"leads to no head \(it lists Transformer\): a LogitScore"),
+        ("scores_layer", without_head, r"leads to no head \(it lists Transformer, Pooling\)"),
+        ("log_odds", lambda folder: shutil.rmtree(folder / "1_LogitScore"), "names '1_LogitScore', which is not there"),
     ],
 )
-def test_modules_that_do_not_lead_to_the_head_are_named(kind, drop, message, folders, tmp_path):
-    folder = Path(shutil.copytree(folders[kind], tmp_path / "model"))
-    entries = json.loads((folder / MODULES).read_text())
-    last = entries.pop()
-    if drop == "entry":
-        (folder / MODULES).write_text(json.dumps(entries))
-    else:
-        shutil.rmtree(folder / last["path"])
+def test_modules_that_do_not_lead_to_the_head_are_named(kind, change, message, folders, tmp_path):
+    change(shutil.copytree(folders[kind], tmp_path / "model"))
     with pytest.raises(CheckpointError, match=message):
-        load_scorer("crossencoder", folder, device="cpu")
+        load_scorer("crossencoder", tmp_path / "model", device="cpu")
 
 
 def test_what_gives_no_single_score_is_refused(folders, tmp_path, monkeypatch):

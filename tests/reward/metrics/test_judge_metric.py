@@ -294,9 +294,9 @@ def test_a_reward_reads_the_column_and_stops_where_no_row_has_one():
 
 
 @pytest.mark.slow
-def test_the_service_takes_the_criteria_of_a_caption(folder):
-    app = App(f"rubric={folder}")
-    samples = [CaptionSample(text, RED, columns={"rubric": RUBRIC}) for text in ("A dog runs.", "Two cats.")]
+def test_a_remote_reward_is_that_in_process_with_the_criteria_of_a_caption(folder):
+    app, image = App(f"rubric={folder}"), Image.effect_noise((40, 30), 90).convert("RGB")
+    samples = [CaptionSample(text, image, columns={"rubric": RUBRIC}) for text in ("A dog runs.", "Two cats.")]
     with fake_service() as fake:
         fake.facts = app.thread.facts["rubric"]
         fake.answer = lambda request: app.post("/score", request)

@@ -113,7 +113,6 @@ def by_hand(model, processor, sample):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Checkpoints in folders of their kinds."""
     folder = tmp_path_factory.mktemp("models")
     for kind in ("qwen2-vl", "gemma3", "llama"):
         save(kind, folder / kind)

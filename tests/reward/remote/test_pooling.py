@@ -10,6 +10,7 @@ from reward import CaptionSample, MetricReward, load_scorer
 from reward.errors import ConfigError, JudgeError
 from reward.judges import connection
 from tests.contract import ScorerContract
+from tests.reward.judges.test_server_faults import PASSING
 from tests.reward.metrics import test_crossencoder, test_embedscore, test_vlmreward
 from tests.toys.loopback_judge import Fault, loopback_judge
 from tests.toys.loopback_pooling import LoopbackClassifier, LoopbackEmbedder, LoopbackReranker
@@ -23,19 +24,13 @@ METRIC = {
     "llama": "vlmreward",
     "chat": "embedscore",
 }
+OPTIONS = {"text_classes": {"query": "references"}, "llama": {"with_image": False}}
 CLOSE = {"rel": 2e-6, "abs": 1e-6}  # of float32, whose last digits depend on the batch
-OPTIONS = {
-    "log_odds": {},
-    "text_classes": {"query": "references"},
-    "gemma3": {},
-    "llama": {"with_image": False},
-    "chat": {},
-}
+one_of_each_endpoint = pytest.mark.parametrize("served", ["text_classes", "llama", "chat"], indirect=True)
 
 
 @pytest.fixture(autouse=True, scope="module")
 def short_first_wait():
-    """Between tries to ask a server."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(connection, "_FIRST_WAIT", 0.02)
         yield
@@ -69,13 +64,12 @@ def serving(kind, folder, **options):
 
 @pytest.fixture(scope="module", params=METRIC)
 def served(request, folders):
-    """A kind of model, and its server."""
     with serving(request.param, folders) as server:
         yield request.param, server
 
 
 def scorer_of(kind, server, **options):
-    return load_scorer(METRIC[kind], f"{server.endpoint}#tiny", **OPTIONS[kind], **options)
+    return load_scorer(METRIC[kind], f"{server.endpoint}#tiny", **OPTIONS.get(kind, {}), **options)
 
 
 def test_scores_are_those_of_the_model_here(served, folders):
@@ -106,6 +100,7 @@ def test_one_request_holds_the_captions_of_an_image(folders):
 
 
 @pytest.mark.slow
+@one_of_each_endpoint
 class TestContract(ScorerContract):
     @pytest.fixture(scope="class")
     @classmethod
@@ -139,37 +134,23 @@ def test_a_refused_caption_costs_no_other(served):
     assert table.scores[others] == pytest.approx(expected[others], **CLOSE)
 
 
-PASSING = [
-    Fault("status", 429, headers={"Retry-After": "0.1"}),
-    Fault("status", 500),
-    Fault("status", 503, body="<html>busy</html>"),
-    Fault("cut"),
-    Fault("drop"),
-    *(Fault("status", 200, body=body) for body in ("{}", "[1, 2]", "OK", '{"results": 3, "data": [3]}')),
-]
-
-
+@one_of_each_endpoint
 def test_passing_faults_lose_no_row(served):
     kind, server = served
     expected = scorer_of(kind, server).score(SAMPLES).scores
-    server.faults.extend([*PASSING, None])
+    server.faults.extend([*PASSING, Fault("status", 200, body='{"results": 3, "data": [3]}'), None])
     assert scorer_of(kind, server, retries=12).score(SAMPLES).scores == pytest.approx(expected, **CLOSE)
     assert not server.faults, "not every fault was met"
 
 
-ENDS = {
-    "a wait of hours": (Fault("status", 429, headers={"Retry-After": "7200"}), "wait 7200 s"),
-    "no credits": (Fault("status", 402), "used up"),
-    "a wrong key": (Fault("status", 401), r"refuses the key in \$OPENAI_API_KEY"),
-    "no such endpoint": (
-        Fault("status", 404, body='{"detail": "Not Found"}'),
-        "no model 'tiny' .*the server has /v1/rerank",
-    ),
-    "down": (Fault("status", 500), "did not answer in 2 tries"),
-}
-
-
-@pytest.mark.parametrize(("fault", "message"), ENDS.values(), ids=ENDS)
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (Fault("status", 401), r"refuses the key in \$OPENAI_API_KEY"),
+        (Fault("status", 404, body='{"detail": "Not Found"}'), "no model 'tiny' .*the server has /v1/rerank"),
+        (Fault("status", 500), "did not answer in 2 tries"),
+    ],
+)
 def test_what_waiting_does_not_mend_ends_the_call(fault, message, folders, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-key")
     with serving("log_odds", folders) as server:

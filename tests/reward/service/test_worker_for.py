@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from http.client import HTTPConnection
 from pathlib import Path
@@ -78,6 +79,17 @@ def test_a_function_behind_it_is_a_metric_here(start):
     assert reward(["Describe."] * 4, ["a star", "none", "red", "..."]) == [1 / 3, None, None, 0.0]
     table = load_scorer("length", url).score([CaptionSample("none"), CaptionSample("red")])
     assert table.errors == {0: "length gave None", 1: "length raised ZeroDivisionError: division by zero"}
+
+
+def test_a_reply_waits_for_no_confirmation_of_its_headers(start):
+    connection = HTTPConnection(start("length").removeprefix("http://"))
+    seconds = []
+    for _ in range(20):
+        begin = time.monotonic()
+        connection.request("GET", "/health")
+        connection.getresponse().read()
+        seconds.append(time.monotonic() - begin)
+    assert min(seconds[5:]) < 0.015
 
 
 def test_images_references_and_several_numbers(start):

@@ -27,6 +27,7 @@ def test_people_and_judges_have_verdicts_and_a_position_that_they_like():
     judge = by_judge(battles(*fields))
     assert people.position == PositionBias(first=2, second=1, ties=1)
     assert judge.position == PositionBias(first=3, both_orders=1, inconsistent=1, reversed=1)
+    assert PositionBias(both_orders=4, inconsistent=2, reversed=1).inconsistency == 0.5
     np.testing.assert_array_equal(people.points, [1, 1, 0, 0.5, np.nan])
     np.testing.assert_array_equal(judge.points, [1, 0.5, np.nan, np.nan, np.nan])
     assert (judge.errors, "'judge' must be" in judge.problem) == (2, True)

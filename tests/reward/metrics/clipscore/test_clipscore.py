@@ -25,7 +25,6 @@ PICTURES = [
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A CLIP in open_clip's layout."""
     return small_clip(tmp_path_factory.mktemp("clip"))
 
 
@@ -181,8 +180,6 @@ def test_scores_are_those_of_transformers_by_hand(kind, clips, caplog):
 
 
 class TestSiglip(ScorerContract):
-    """The contract, on a SigLIP 2 that reads images of any size."""
-
     @pytest.fixture(scope="class")
     @classmethod
     def scorer(cls, clips):

@@ -76,21 +76,34 @@ def test_the_score_is_that_of_plain_forward_passes_and_samples_have_its_probabil
     assert judge.generate([asked[7], question], max_new_tokens=3)[0].text == texts[7], "whatever it comes with"
 
 
-@pytest.mark.parametrize("first", [("0",), ("\u2581", "0"), ("\u01200",)])
-def test_one_decimal_is_smoothed_with_what_the_judge_thought_of_going_on(first):
+def going_on(*first):
+    """An answer of 0.8, whose judge thought of going on with a 9 or a 1."""
     tokens = (*first, ".", "8", "</s>")
-    logs = [{token: 0.0} for token in tokens]
-    logs[-1] = {"</s>": math.log(0.7), "9": math.log(0.2), " 1": math.log(0.1)}
-    assert scored(Answer("0.8", tokens, tuple(logs))) == pytest.approx([0.8 + 0.01 * (0.2 * 9 + 0.1), 0.8])
+    end = {"</s>": math.log(0.7), "9": math.log(0.2), " 1": math.log(0.1)}
+    return Answer("0.8", tokens, (*({token: 0.0} for token in tokens[:-1]), end))
+
+
+CUT = replace(certain("0.8"), tokens=("0", ".", "8"), logprobs=({},) * 3, truncated=True)
+UNLIKELY = replace(certain("0.1"), logprobs=({"0": 0.0}, {".": 0.0}, {"a": -0.01, "1": -5.0}, {}))
 
 
 @pytest.mark.parametrize(
-    ("text", "smoothed"), [("1.0", 0.9 * 0.3 + 0.7), ("1", 0.9 * 0.3 + 0.7), ("**1.00**", 0.9 * 0.3 + 0.7), ("0", 0.3)]
+    ("answer", "expected"),
+    [
+        *((going_on(*first), [0.8 + 0.01 * (0.2 * 9 + 0.1), 0.8]) for first in (["0"], ["\u2581", "0"], ["\u01200"])),
+        # without decimals to smooth, the units count
+        (unsure(certain("1.0"), 0, _1=0.7, _0=0.3), [0.9 * 0.3 + 0.7, 1]),
+        (unsure(certain("1"), 0, _1=0.7, _0=0.3), [0.9 * 0.3 + 0.7, 1]),
+        (unsure(certain("**1.00**"), 2, _1=0.7, _0=0.3), [0.9 * 0.3 + 0.7, 1]),
+        (unsure(certain("0"), 0, _0=0.7, _1=0.3), [0.3, 0]),
+        (replace(certain("0.8"), text="0.1"), "do not spell it"),
+        (UNLIKELY, "of 0.0067 in all"),
+        (CUT, "cut inside the number"),
+    ],
 )
-def test_answers_without_decimals_to_smooth_use_the_units_place(text, smoothed):
-    digit = int(float(text.strip("*")))
-    answer = unsure(certain(text), text.index(str(digit)), **{f"_{digit}": 0.7, f"_{1 - digit}": 0.3})
-    assert scored(answer) == pytest.approx([smoothed, digit])
+def test_a_grade_is_smoothed_by_the_digits_that_the_judge_thought_of_or_has_a_reason(answer, expected):
+    result = scored(answer)
+    assert expected in result if isinstance(expected, str) else result == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("text", ["0.8", "0.80", "0.85", "0.853"])
@@ -117,18 +130,6 @@ def test_judges_that_cannot_rate_are_refused_with_the_alternative():
     for wrong in ({"draws": 0}, {"draws": 2, "temperature": 0}, {"explain": "during"}):
         with pytest.raises(ConfigError, match="must be"):
             FleurScorer(RecordingJudge("0.8"), **wrong)
-
-
-@pytest.mark.parametrize(
-    ("answer", "reason"),
-    [
-        (replace(certain("0.8"), text="0.1"), "do not spell it"),
-        (replace(certain("0.1"), logprobs=({"0": 0.0}, {".": 0.0}, {"a": -0.01, "1": -5.0}, {})), "of 0.0067 in all"),
-        (replace(certain("0.8"), tokens=("0", ".", "8"), logprobs=({},) * 3, truncated=True), "cut inside the number"),
-    ],
-)
-def test_there_is_no_score_where_digits_are_lost(answer, reason):
-    assert reason in scored(answer)
 
 
 def test_references_are_shown_unless_switched_off_and_pictures_padded_where_wanted():
