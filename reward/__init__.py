@@ -93,7 +93,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'reward' has no attribute {name!r}")
     close = difflib.get_close_matches(name, _HOMES, n=1, cutoff=0.8)
     names = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(sorted(_HOMES))}."
-    raise AttributeError(f'reward has no name {name!r}: {names} Metrics are loaded by name, as in load_scorer("vela")')
+    ways = 'Metrics are loaded by name, load_scorer("vela"), or made of a function, load_scorer(my_function)'
+    raise AttributeError(f"reward has no name {name!r}: {names} {ways}")
 
 
 def __dir__() -> list[str]:

@@ -58,8 +58,6 @@ def test_the_policy_and_judge_of_the_script_is_free_and_as_large_as_counted(monk
 @pytest.mark.parametrize("source", sorted(set(FACTS) - NOT_ON_THE_HUB))
 def test_a_source_is_looked_for_where_it_is_published_and_holds_its_weights(source, hub):
     name, facts = FACTS[source]
-    assert facts.download is not None
-    assert facts.memory is not None
     if "roberta" not in source:  # of which 7 layers are fetched and dropped
         assert facts.download / 2**30 == pytest.approx(facts.memory, rel=0.005)
     with pytest.raises(CapRewardError):  # the Hub of the test is empty

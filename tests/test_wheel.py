@@ -4,8 +4,10 @@ import os
 import subprocess
 import sys
 import zipfile
+from pathlib import Path
 
 import pytest
+import trl
 
 import reward
 from tests.wheel import PACKAGES, ROOT, build_wheel
@@ -41,6 +43,7 @@ COMMAND = (  # as the script that pip makes of the wheel's entry point
     "(point,) = {point for point in entry_points(group='console_scripts') if point.name == 'capreward'}\n"
     "sys.argv = ['capreward', 'demo', '--help']; point.load()()"
 )
+SCRIPTS = str(Path(trl.__file__).parent / "scripts")  # has a reward.py; comes first on the path in `trl grpo`
 NAMES = "from capreward import VelaReward, __version__; import capreward; print(capreward.load_scorer, __version__)"
 
 
@@ -49,6 +52,7 @@ NAMES = "from capreward import VelaReward, __version__; import capreward; print(
     [
         (None, COMMAND, "--quick"),
         (None, NAMES, "function load_scorer"),
+        (None, f"import sys; sys.path.insert(0, {SCRIPTS!r}); {NAMES}", "function load_scorer"),
         ("reward.py", NAMES, "'reward' of capreward is hidden by "),
         ("reward/__init__.py", "import integrations.trl", "'reward' of capreward is hidden by "),
         ("reward.py", "import runpy; runpy.run_module('capreward', run_name='__main__')", "hidden by "),

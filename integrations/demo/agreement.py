@@ -22,8 +22,9 @@ _METRICS = {  # {row of the table: metric}
     "unigram F1": "unigram",
     "CLIP score": "clipscore",
 }
-LEARNED, BASELINES = tuple(_METRICS)[:3], tuple(_METRICS)[3:]
-_WITHOUT_REFERENCES = LEARNED[1:]
+LEARNED = ("VELA, with references", "VELA, without references", "BEiTScore")
+BASELINES = ("length", "unigram F1", "CLIP score")
+_WITHOUT_REFERENCES = ("VELA, without references", "BEiTScore")  # BEiTScore would not read them
 
 
 def measure_agreement(
@@ -49,7 +50,8 @@ def measure_agreement(
     for name, metric in _METRICS.items():
         if metric not in loaded:
             loaded[metric] = load_scorer(metric)
-        table = loaded[metric].score(images, captions, [()] * samples if name in _WITHOUT_REFERENCES else references)
+        metric_references = [()] * samples if name in _WITHOUT_REFERENCES else references
+        table = loaded[metric].score(images, captions, metric_references)
         columns = table.aspects
         if len(columns) != len(ASPECTS):  # one score stands for every aspect
             columns = columns[:1] * len(ASPECTS)

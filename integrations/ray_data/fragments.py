@@ -71,6 +71,8 @@ def find_files(data: str | os.PathLike[str]) -> list[Path]:
     Raises:
         DataError: nothing is there, files of different kinds, or an address.
     """
+    if not isinstance(data, (str, os.PathLike)):
+        raise DataError(f"data must be one path, or a pattern such as data/*.parquet, got {type(data).__name__}")
     refuse_address_of_data(data)
     paths = [Path(path) for path in files_of_pattern(data)]
     if os.path.isdir(data):

@@ -16,7 +16,7 @@ from transformers.trainer_callback import TrainerCallback, TrainerState
 
 from reward.backbones.fit import foreign_errors
 from reward.backbones.pretrained import load_network, refuse_unfit
-from reward.checkpoints.folders import CONFIG_FILE, resolve_checkpoint
+from reward.checkpoints.folders import resolve_checkpoint
 from reward.checkpoints.weight_files import refuse_stored_integers
 from reward.errors import CheckpointError, ConfigError
 
@@ -58,25 +58,22 @@ def load_policy(
     for name in ("peft_config", "lora"):
         if name in options:
             raise ConfigError(f"load_policy takes no {name}=: give peft_config=LoraConfig(...) to the trainer")
-    folder = resolve_checkpoint(checkpoint, metric="captioner" if checkpoint == "embedded" else "policy")
+    # The package has its LLaVA for captions, not for training: it lies in the folder "captioner".
+    folder = resolve_checkpoint(checkpoint, model="captioner" if checkpoint == "embedded" else "policy")
     options["dtype"] = dtype
     if (folder / _ADAPTER_FILE).is_file():
-        model = _adapted(folder, base, options)
+        model = _load_adapted(folder, base, options)
     elif base is not None:
         raise CheckpointError(f"policy {str(folder)!r} has no {_ADAPTER_FILE}, so it needs no base")
-    elif (folder / CONFIG_FILE).is_file():
-        model = load_network(folder, AutoModelForImageTextToText, "policy", strict=True, **options)
     else:
-        checkpoints = ", ".join(sorted(path.name for path in folder.glob("checkpoint-*"))) or "no checkpoint-*"
-        raise CheckpointError(
-            f"policy {str(folder)!r} has neither {CONFIG_FILE} nor {_ADAPTER_FILE}; it holds {checkpoints}"
-        )
+        model = load_network(folder, AutoModelForImageTextToText, "policy", strict=True, **options)
     with foreign_errors(f"policy {str(folder)!r}: its processor (tokenizer*.json, *processor*.json)"):
         processor = AutoProcessor.from_pretrained(folder, trust_remote_code=bool(options.get("trust_remote_code")))
     return model.eval(), processor
 
 
-def _adapted(folder: Path, base: str | os.PathLike[str] | PreTrainedModel | None, options: dict[str, Any]) -> Any:
+def _load_adapted(folder: Path, base: str | os.PathLike[str] | PreTrainedModel | None, options: dict[str, Any]) -> Any:
+    """The trainable PeftModel of an adapter's folder on its base; see `load_policy`."""
     from peft import PeftModel
 
     if base is None:
@@ -85,7 +82,7 @@ def _adapted(folder: Path, base: str | os.PathLike[str] | PreTrainedModel | None
         if not base:
             raise CheckpointError(f"adapter {str(folder)!r} does not name what it was trained on: give base=")
     if not isinstance(base, PreTrainedModel):
-        base_folder = resolve_checkpoint(base, metric="policy")
+        base_folder = resolve_checkpoint(base, model="policy")
         base = load_network(base_folder, AutoModelForImageTextToText, "policy", strict=True, **options)
     with foreign_errors(f"adapter {str(folder)!r}"):
         model = PeftModel.from_pretrained(base, folder, is_trainable=True)
@@ -144,6 +141,7 @@ class ResumeWeights(TrainerCallback):
 
         folder = Path(self.checkpoint or f"{args.output_dir}/checkpoint-{state.global_step}")
         file = folder / "trainer_state.json"
+        # The history of losses tells this training's checkpoint from another's of the same step.
         if not file.is_file() or TrainerState.load_from_json(str(file)).log_history != state.log_history:
             raise CheckpointError(
                 f"the training goes on at step {state.global_step}, but not at {str(folder)!r}: give the folder that "
@@ -163,6 +161,7 @@ def _is_sharded() -> bool:
 
 
 def _load_weights(model: Any, folder: Path) -> None:
+    """Gives a model under training the weights of a checkpoint, strictly: of its adapter, if it has one."""
     if getattr(model, "peft_config", None):
         _load_adapter(model, folder)
         return
@@ -177,9 +176,9 @@ def _load_weights(model: Any, folder: Path) -> None:
 
 
 def _check_reference(folder: Path, model: Any) -> None:
-    """Raises if TRL has taken the checkpoint for the policy before training."""
-    # TRL takes its reference from the model's `name_or_path`; that of an adapter is a second adapter, `ref`, a copy of
-    # the first.
+    """Raises if TRL has taken the checkpoint that is resumed for the reference, the policy before training."""
+    # TRL loads the reference from the model's `name_or_path`. Of a policy that comes with an adapter it keeps a copy, a
+    # second adapter `ref`, which the checkpoints of that training hold. Where they do not, it is a copy of theirs.
     adapters = getattr(model, "peft_config", None)
     if adapters:
         is_reference = "ref" in adapters and not (folder / "ref").is_dir()

@@ -134,7 +134,10 @@ def _make_table(rows: Any, prompt_column: str | None) -> Dataset:
         if not Path(rows).exists():
             raise DataError(f"there is no folder {os.fspath(rows)!r}")
         if not Path(rows).is_dir():
-            raise DataError(f"{os.fspath(rows)!r} is no folder of images: give what datasets.load_dataset makes of it")
+            raise DataError(
+                f"{os.fspath(rows)!r} is no folder of images: of a file give "
+                f'load_dataset("json", data_files={os.fspath(rows)!r}, split="train") of datasets, or "csv", "parquet"'
+            )
         rows = [photo.path for photo in read_images(rows)]
     if isinstance(rows, Sequence) and all(isinstance(row, (str, bytes, os.PathLike, PillowImage)) for row in rows):
         rows = [{"image": image} for image in rows]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
@@ -21,6 +20,9 @@ from reward.errors import ImageError
 if TYPE_CHECKING:
     from PIL import Image
 
+# Token ids (B, context_length), int64, of B captions, and for each caption whether it was cut to fit.
+CaptionTokenizer: TypeAlias = Callable[[Sequence[str]], tuple[torch.Tensor, list[bool]]]
+
 _MOST_STRETCH = 500  # largest ratio of an image's sides; scaled to 224 pixels, such an image takes 75 MB
 
 
@@ -28,12 +30,12 @@ class ClipTowers(nn.Module, ABC):
     """The two towers of a CLIP, with its image transform and its tokenizer, whatever library it comes from."""
 
     clip: Any  # the network
-    tokenizer: Callable[[Sequence[str]], tuple[torch.Tensor, list[bool]]]  # does not parse control tokens in the texts
+    tokenizer: CaptionTokenizer  # does not parse control tokens in the texts
     context_length: int  # tokens that it reads of a caption
     embed_dim: int  # size of the features
     preprocess_cfg: dict[str, Any]  # the settings of `preprocess`
-    # Scale and bias of the cosine's logit, in float32, as SigLIP has them; None for a CLIP without.
-    sigmoid: tuple[float, float] | None = None
+    # A SigLIP's probability that image and caption match is sigmoid(scale * cosine + bias); None for another CLIP.
+    scale_and_bias: tuple[float, float] | None = None
 
     @property
     def device(self) -> torch.device:
@@ -48,40 +50,46 @@ class ClipTowers(nn.Module, ABC):
     def preprocess(self, image: Image.Image) -> Any:
         """What `encode_image` reads of an RGB image, on the CPU.
 
-        Levels (3, H, W), uint8, which `encode_image` normalises; or normalised pixels, float32; or a dict of tensors.
+        Levels (3, H, W), uint8, which `encode_image` normalises; or normalised pixels, float32; or, where a network
+        reads more than pixels, a dict of tensors.
 
         Raises:
             ImageError: the image is so long and thin that scaling it would take hundreds of megabytes.
         """
 
     def read_ahead(self, texts: Sequence[str]) -> None:
-        """Tokenises texts, if their tokens are remembered; other tokenizers are not safe in two threads at a time."""
+        """Tokenises texts that will be encoded later, in a thread beside the network, so that their ids are ready then.
+
+        Only ClipTokenizer remembers them, and may be used by two threads at a time; with another nothing is done.
+        """
         if isinstance(self.tokenizer, ClipTokenizer):
             for text in texts:
                 self.tokenizer.ids(text)
 
-    def keep_features(
+    def feature_caches(
         self, folder: str | os.PathLike[str], size: int | str, code: str, *facts: Any
     ) -> dict[str, TensorCache]:
-        """A store on disk of the features of images, so that new captions of known images cost the captions only.
+        """{"images": a store on disk of image features}, so that new captions of known images cost the captions only.
 
         Scores are equal up to rounding, as between batch sizes. Entries are found by the weights as they are now.
 
         Args:
-            folder, size: see `reward.checkpoints.caches.TensorCache`.
+            folder: of the store; made if absent.
+            size: most bytes of the store, as a number or such as `"20GB"`.
             code: fingerprint of the code that makes the features.
-            facts: what else they depend on beside these towers.
+            facts: what else the features depend on beside these towers.
 
         Raises:
             ConfigError: the folder cannot be written, or the size is wrong.
         """
-        # The text of the network says with which activation it computes.
+        # Weights do not say with which activation a network computes; its `repr` does.
         towers = (self.preprocess_cfg, repr(self), self.device.type)
-        return {"images": TensorCache(folder, "images", fingerprint_network(self, code, *towers, *facts), size=size)}
+        fingerprint = fingerprint_network(self, code, *towers, *facts)
+        return {"images": TensorCache(folder, "images", fingerprint, size=size)}
 
     @abstractmethod
     def encode_image(self, pixels: Any) -> torch.Tensor:
-        """Image features (B, embed_dim) of any length, of what `stacked_on` makes of B preprocessed images."""
+        """Image features (B, embed_dim), not normalised, of what `stacked_on` makes of B preprocessed images."""
 
     @abstractmethod
     def encode_text(self, ids: torch.Tensor) -> torch.Tensor:
@@ -103,7 +111,7 @@ class OpenClipTowers(ClipTowers):
     def __init__(
         self,
         clip: Any,
-        tokenizer: Callable[[Sequence[str]], tuple[torch.Tensor, list[bool]]],
+        tokenizer: CaptionTokenizer,
         preprocess_cfg: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
@@ -111,30 +119,29 @@ class OpenClipTowers(ClipTowers):
 
         self.clip = clip
         self.tokenizer = tokenizer
-        size = clip.visual.image_size  # a number, or (height, width)
-        self.image_size: int = size if isinstance(size, int) else size[0]
+        sides = clip.visual.image_size  # a number, or (height, width)
+        self.image_size: int = sides if isinstance(sides, int) else sides[0]
         self.preprocess_cfg = {**(preprocess_cfg or {}), "size": self.image_size}
         with foreign_errors("preprocess_cfg"):
             transform = image_transform_v2(PreprocessCfg(**self.preprocess_cfg), is_train=False)
-            *scaling_steps, _, normalize = transform.transforms  # the one between makes a tensor
-            mean, std = np.asarray([normalize.mean, normalize.std], dtype=float).reshape(2, 3)  # raises for others
+            # The last two steps make a tensor and normalise it: this takes less time on the network's device.
+            self._scaling_steps = transform.transforms[:-2]
+            normalize = transform.transforms[-1]
+            # A value for each channel: any other number of values raises here.
+            mean, std = np.asarray([normalize.mean, normalize.std], dtype=float).reshape(2, 3)
         self.mean, self.std = tuple(mean.tolist()), tuple(std.tolist())
-        mode = self.preprocess_cfg.get("resize_mode", "shortest")
-        filter = self.preprocess_cfg.get("interpolation", "bicubic")
-        if mode in ("shortest", "squash") and filter in ("bicubic", "bilinear"):
-            self._scale: Callable[[Image.Image], Any] = Scaling(
-                self.image_size, crops=mode == "shortest", filter=filter
-            )
-        else:
-            self._scale = _Steps(tuple(scaling_steps))
         text_tower = getattr(clip, "text", clip)
         self.context_length = text_tower.context_length
         # A tower may not say how long its features are; then the last matrix does.
-        size = getattr(clip.visual, "output_dim", None) or getattr(text_tower, "output_dim", None)
-        self.embed_dim = size if isinstance(size, int) else clip.text_projection.shape[1]
+        embed_dim = getattr(clip.visual, "output_dim", None) or getattr(text_tower, "output_dim", None)
+        self.embed_dim = embed_dim if isinstance(embed_dim, int) else clip.text_projection.shape[1]
 
     def preprocess(self, image: Image.Image) -> torch.Tensor:
-        return torch.as_tensor(self._scale(image))
+        if self.preprocess_cfg.get("resize_mode") != "squash":
+            refuse_thin(image)
+        for step in self._scaling_steps:
+            image = step(image)
+        return torch.from_numpy(np.array(image, dtype=np.uint8).transpose(2, 0, 1))
 
     def encode_image(self, pixels: torch.Tensor) -> torch.Tensor:
         levels = normalized(pixels, self.mean, self.std)
@@ -151,9 +158,12 @@ class OpenClipTowers(ClipTowers):
         if not ends_early:
             features: torch.Tensor = clip.encode_text(ids.to(self.device))
             return features
-        # CLIP's end token has the highest id of its vocabulary, by which "argmax" finds it.
-        ends = ids.argmax(1) if clip.text_pool_type == "argmax" else (ids == clip.text_eos_id).int().argmax(1)
-        return _encode_text_up_to_end(clip, ids[:, : int(ends.max()) + 1].to(self.device))
+        if clip.text_pool_type == "argmax":  # CLIP's end token has the highest id of its vocabulary
+            ends = ids.argmax(1)
+        else:
+            ends = (ids == clip.text_eos_id).int().argmax(1)
+        longest = int(ends.max()) + 1
+        return _encode_text_up_to_end(clip, ids[:, :longest].to(self.device))
 
 
 def _encode_text_up_to_end(clip: Any, ids: torch.Tensor) -> torch.Tensor:
@@ -257,67 +267,15 @@ class HubClipTokenizer:
         self.context_length = tokenizer.context_length
 
     def __call__(self, texts: Sequence[str]) -> tuple[torch.Tensor, list[bool]]:
+        # The rest of a very long text would be cut, and would only take time.
         most_characters = CHARACTERS_PER_TOKEN * self.context_length
         beginnings = [text[:most_characters] for text in texts]
+        # open_clip's tokenizer cuts without a word, so the one inside it tells how many tokens there are.
         rows = self.tokenizer.tokenizer(beginnings).input_ids
         cut = []
         for text, row in zip(texts, rows, strict=True):
             cut.append(len(row) > self.context_length or len(text) > most_characters)
         return self.tokenizer(beginnings), cut
-
-
-@dataclass(frozen=True)
-class Scaling:
-    """Scales RGB images to a square.
-
-    Args:
-        size: pixels of a side.
-        crops: False scales both sides to `size`. True scales the shorter side to it and cuts out the middle, as
-            torchvision's `Resize` and `CenterCrop` do.
-        filter: of Pillow, in small letters.
-
-    Example:
-        >>> from PIL import Image
-        >>> Scaling(20)(Image.new("RGB", (40, 30), "white")).shape
-        (3, 20, 20)
-    """
-
-    size: int
-    crops: bool = False
-    filter: str = "bicubic"
-
-    def __call__(self, image: Image.Image) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """Levels (3, size, size), uint8."""
-        from PIL import Image
-
-        width = height = self.size
-        if self.crops:
-            refuse_thin(image)
-            longer = int(self.size * max(image.size) / min(image.size))
-            if image.width <= image.height:
-                height = longer
-            else:
-                width = longer
-        if image.size != (width, height):
-            image = image.resize((width, height), Image.Resampling[self.filter.upper()])
-        if width != height:
-            left = round((width - self.size) / 2)
-            top = round((height - self.size) / 2)
-            image = image.crop((left, top, left + self.size, top + self.size))
-        return np.array(image, dtype=np.uint8).transpose(2, 0, 1)
-
-
-@dataclass(frozen=True)
-class _Steps:
-    """The levels (3, H, W) that some transforms of PIL images give."""
-
-    steps: tuple[Callable[[Any], Any], ...]
-
-    def __call__(self, image: Image.Image) -> Any:
-        refuse_thin(image)
-        for step in self.steps:
-            image = step(image)
-        return np.array(image, dtype=np.uint8).transpose(2, 0, 1)
 
 
 def refuse_thin(image: Image.Image) -> None:

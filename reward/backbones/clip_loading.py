@@ -99,7 +99,7 @@ def load_clip(
     else:
         raise ConfigError(f"CLIP {name!r} is no file in the original layout: it states its activation itself")
     if getattr(towers.clip, "logit_bias", None) is not None:
-        towers.sigmoid = towers.clip.logit_scale.exp().item(), towers.clip.logit_bias.item()
+        towers.scale_and_bias = towers.clip.logit_scale.exp().item(), towers.clip.logit_bias.item()
     return towers.to(device=device, dtype=dtype or torch.float32).eval()
 
 
@@ -143,7 +143,7 @@ def load_shipped_clip(*, device: torch.device | str | None = None, dtype: torch.
         >>> load_shipped_clip().embed_dim
         256
     """
-    folder = resolve_checkpoint("embedded", metric="vela")
+    folder = resolve_checkpoint("embedded", model="vela")
     architecture = read_config(folder, metric="vela")["image"]["architecture"]
     towers = towers_of_architecture(architecture, read_tokenizer(folder))
     weights = {}

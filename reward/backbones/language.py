@@ -92,7 +92,8 @@ class PlainTextEncoder:
             if self._backend.pre_tokenizer is not None:
                 words = self._backend.pre_tokenizer.pre_tokenize_str(text)
             for word, _ in words:
-                ids += self._words(word) if len(word) <= _LONGEST_REMEMBERED_WORD else self._ids_of_word(word)
+                ids_of_word = self._words if len(word) <= _LONGEST_REMEMBERED_WORD else self._ids_of_word
+                ids += ids_of_word(word)
         return [token for token in ids if token not in self._control]
 
     def _ids_of_word(self, word: str) -> list[int]:
@@ -269,7 +270,8 @@ def evaluating(model: nn.Module) -> Iterator[bool]:
         >>> model[0].training, model[1].training
         (True, False)
     """
-    # `model.modules()` takes ten times as long, which counts in each call of a scorer. A module may come twice here.
+    # `model.modules()` takes ten times as long, which counts in each call of a scorer. This list grows while it is gone
+    # through: children follow their parents. A module that two others share comes twice, which does no harm.
     modules = [model]
     training, checkpointed = [], []
     flag = "gradient_checkpointing"  # of modules of transformers; the function that checkpoints stays where it is

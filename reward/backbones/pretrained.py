@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from reward.backbones.fit import foreign_errors, leaves, on_meta
-from reward.checkpoints.folders import unsharded_loading
+from reward.checkpoints.folders import CONFIG_FILE, unsharded_loading
 from reward.checkpoints.weight_files import REWARD_HEADS, read_header, refuse_stored_integers
 from reward.errors import CheckpointError, ConfigError
 
@@ -77,6 +77,7 @@ def load_network(
     trust = bool(trust_remote_code)
     # What the files show is checked before transformers builds anything, and what it did is checked afterwards.
     _refuse_two_sets(Path(checkpoint), where)
+    _refuse_unconfigured(Path(checkpoint), where)
     with foreign_errors(f"{where}: its config.json"), unsharded_loading():
         settings, _ = PreTrainedConfig.get_config_dict(checkpoint)
         if not trust:
@@ -101,6 +102,16 @@ def load_network(
         refuse_unfit(where, left=_left_over(report["unexpected_keys"], checkpoint, model, is_quantised, apart))
     _refuse_layers_left_out(report["unexpected_keys"], model, where)
     return model
+
+
+def _refuse_unconfigured(folder: Path, where: str) -> None:
+    """Refuses a folder without a config.json, such as the output folder of a trainer, and says what it holds."""
+    if not folder.is_dir() or (folder / CONFIG_FILE).is_file():
+        return
+    checkpoints = ", ".join(sorted(path.name for path in folder.glob("checkpoint-*"))) or "no checkpoint-*"
+    if (folder / "adapter_config.json").is_file():
+        checkpoints = "an adapter: write model.merge_and_unload().save_pretrained(FOLDER), and name that folder"
+    raise CheckpointError(f"{where} has no {CONFIG_FILE}; it holds {checkpoints}")
 
 
 def _left_over(

@@ -47,13 +47,13 @@ _loading = threading.RLock()
 
 
 def resolve_checkpoint(
-    checkpoint: str | os.PathLike[str], *, metric: str, revision: str | None = None, subfolders: bool = False
+    checkpoint: str | os.PathLike[str], *, model: str, revision: str | None = None, subfolders: bool = False
 ) -> Path:
     """Finds the folder of a checkpoint, and downloads it from the Hub if needed.
 
     Args:
         checkpoint: `"embedded"` (shipped with this package), an existing folder, or a Hub id such as `"name/repo"`.
-        metric: name of the metric, for the embedded folder and for messages.
+        model: what it is a checkpoint of, for messages and the embedded folder: the name of a metric, or "captioner".
         revision: branch, tag or commit of a Hub id.
         subfolders: whether files below a repository's own folder are fetched, too: JSON and weights in safetensors.
 
@@ -66,44 +66,44 @@ def resolve_checkpoint(
     text = os.fspath(checkpoint)
     check_revision(checkpoint, revision)
     if text == "embedded":
-        assets = _ASSETS / metric
+        assets = _ASSETS / model
         if not (assets / CONFIG_FILE).is_file():
-            raise CheckpointError(f"no {metric} checkpoint is shipped with this package; give a folder or a Hub id")
+            raise CheckpointError(f"no {model} checkpoint is shipped with this package; give a folder or a Hub id")
         warn_embedded()
         return assets
-    folder = local_folder(checkpoint, metric=metric)
+    folder = local_folder(checkpoint, model=model)
     if folder is not None:
         return folder
     if subfolders:
-        return hub_folder(text, metric, revision, (*HUB_FILES, "*/model.safetensors"), ())
-    return hub_folder(text, metric, revision)
+        return hub_folder(text, model, revision, (*HUB_FILES, "*/model.safetensors"), ())
+    return hub_folder(text, model, revision)
 
 
-def local_folder(checkpoint: str | os.PathLike[str], *, metric: str) -> Path | None:
-    """The folder of a checkpoint; None if it may be a Hub id."""
+def local_folder(checkpoint: str | os.PathLike[str], *, model: str) -> Path | None:
+    """The folder of a checkpoint; None if it may be a Hub id. `model` is as in `resolve_checkpoint`."""
     text = os.fspath(checkpoint)
     folder = Path(text)
     if folder.is_dir():
         return folder
     if folder.exists():
-        raise CheckpointError(f"{metric} checkpoint {text!r} is a file; give the folder that holds {CONFIG_FILE}")
+        raise CheckpointError(f"{model} checkpoint {text!r} is a file; give the folder that holds {CONFIG_FILE}")
     owner, slash, name = text.partition("/")
     if slash and name and "/" not in name and owner not in (".", "..") and os.path.isdir(owner):
         raise CheckpointError(
-            f"{metric} checkpoint folder {text!r} does not exist; a folder {owner!r} is here, so it counts as a path. "
+            f"{model} checkpoint folder {text!r} does not exist; a folder {owner!r} is here, so it counts as a path. "
             f"The Hub's: hf download {text} --local-dir {text}"
         )
     # A Hub id has one slash at most, and not at its ends.
     is_path = not isinstance(checkpoint, str) or os.path.isabs(text) or text.startswith((".", "~"))
     if is_path or text.endswith("/") or text.count("/") > 1:
-        raise CheckpointError(f"{metric} checkpoint folder {text!r} does not exist")
+        raise CheckpointError(f"{model} checkpoint folder {text!r} does not exist")
     return None
 
 
 def config_folder(checkpoint: str | os.PathLike[str], revision: str | None = None) -> Path:
     """The folder of any checkpoint, of a Hub id one with its config files alone: what says which metric it is of."""
     check_revision(checkpoint, revision)
-    folder = local_folder(checkpoint, metric="the")
+    folder = local_folder(checkpoint, model="the")
     if folder is not None:
         return folder
     configs = (CONFIG_FILE, OPEN_CLIP_CONFIG, SENTENCE_TRANSFORMERS_CONFIG)
@@ -140,7 +140,7 @@ def check_checkpoint(checkpoint: str | os.PathLike[str], *, metric: str, kind: C
         # An architecture of open_clip and a tag, or a file of weights.
         if ":" in os.fspath(checkpoint) or os.path.isfile(checkpoint):
             return
-    folder = local_folder(checkpoint, metric=metric)
+    folder = local_folder(checkpoint, model=metric)
     if folder is None:
         _check_hub_id(os.fspath(checkpoint), metric, kind)
     elif kind == "checkpoint" or named_metric(folder) is not None:
@@ -176,7 +176,7 @@ def warn_embedded() -> None:
 
 def hub_folder(
     repo_id: str,
-    metric: str,
+    model: str,
     revision: str | None = None,
     files: Sequence[str] = HUB_FILES,
     without: Sequence[str] = NOT_HUB_FILES,
@@ -188,7 +188,7 @@ def hub_folder(
     repository = repo_id
     if revision is not None:
         repository += f" at revision {revision}"
-    where = f"{metric} checkpoint: there is no folder {repo_id!r} here, and"
+    where = f"{model} checkpoint: there is no folder {repo_id!r} here, and"
     try:
         return Path(
             snapshot_download(repo_id, revision=revision, allow_patterns=list(files), ignore_patterns=list(without))

@@ -41,16 +41,21 @@ COMMANDS = {
 }
 # What commands are called elsewhere, or were called, and what to write.
 COMMANDS_ELSEWHERE = {
-    "judge": "score DATA -m METRIC=MODEL",
-    "match": "score DATA -m METRIC",
-    "battle": "arena --judge MODEL -o FILE",
-    "caparena-auto": "arena --auto caparena_auto_600.json --judge MODEL -o FILE",
-    "agreement": "bench RATINGS -m METRIC",
-    "correlate": "bench RATINGS -m METRIC",
-    "evaluate": "bench RATINGS -m METRIC",
-    "filter": "score DATA -m METRIC --top 30% -o FILE",
-    "list": "metrics",
-    "plot": "report SCORED -o FILE.html",
+    "judge": "capreward score DATA -m METRIC=MODEL",
+    "match": "capreward score DATA -m METRIC",
+    "battle": "capreward arena --judge MODEL -o FILE",
+    "caparena-auto": "capreward arena --auto caparena_auto_600.json --judge MODEL -o FILE",
+    "agreement": "capreward bench RATINGS -m METRIC",
+    "correlate": "capreward bench RATINGS -m METRIC",
+    "evaluate": "capreward score DATA -m METRIC (captions), or capreward bench RATINGS -m METRIC (a metric)",
+    "generate": "capreward caption IMAGES --model MODEL",
+    "benchmarks": "capreward bench --list",
+    "filter": "capreward score DATA -m METRIC --top 30% -o FILE",
+    "clean": "capreward score DATA -m METRIC --top 30% -o FILE",
+    "dedup": "capreward score DATA -m METRIC --dedupe -o FILE",
+    "list": "capreward metrics",
+    "plot": "capreward report SCORED -o FILE.html",
+    "grpo": "trl grpo --model_name_or_path MODEL --reward_funcs capreward.vela_reward ...",
 }
 _SETTINGS: dict[str, Any] = {
     "suggest_commands": False,
@@ -107,6 +112,8 @@ class Command(_Helpful, TyperCommand):
                 error.message += f". {self._in_place_of(error.option_name)}"
             elif match := re.fullmatch(r"Got unexpected.* \(([^\s)]+).*", error.message):
                 error.message += f". {self._in_place_of_argument(match[1])}"
+            elif not error.message and error.param is not None:  # it is missing: its help says what to give
+                error.message = getattr(error.param, "help", None) or ""
             error.ctx = None  # which would put lines about the usage first
             raise
 
@@ -162,8 +169,10 @@ class Command(_Helpful, TyperCommand):
 
     def _in_place_of_argument(self, word: str) -> str:
         """What to write in place of a word too many."""
-        # A file is what the shell made of a pattern; another word is likely a metric without its -m.
+        # A file is data, or what the shell made of a pattern; another word is likely a metric without its -m.
         if Path(word).exists():
+            if any("--data" in option.opts for option in self._options()):
+                return f"Write --data {word}"
             return f"It reads one; quote a pattern, so that the shell leaves it as it is: '*{Path(word).suffix}'"
         for before in sys.argv[1:]:
             if Path(f"{before} {word}").exists():
@@ -219,7 +228,7 @@ class Group(_Helpful, TyperGroup):
         except _UsageError as error:
             likely = _likely(args[0], list(self.commands))
             if args[0] in COMMANDS_ELSEWHERE:
-                error.message += f" Write capreward {COMMANDS_ELSEWHERE[args[0]]}"
+                error.message += f" Write {COMMANDS_ELSEWHERE[args[0]]}"
             elif likely:
                 error.message += f" Nearest: {', '.join(likely)}"
             else:

@@ -85,7 +85,7 @@ def inspect_checkpoint(text: str) -> CheckpointCheck:
     if source in ("", "embedded") or is_bare_name or ":" in source:
         raise ConfigError(f"only a folder or a Hub id can be read, as in vlmreward=name/model, got {text!r}")
 
-    folder = local_folder(source, metric="the")
+    folder = local_folder(source, model="the")
     is_hub = folder is None
     if folder is None:
         folder = hub_folder(source, "the", revision, _READ, ())

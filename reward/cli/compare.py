@@ -14,7 +14,11 @@ from reward.cli.summaries import print_report
 @options.describe(
     "metric set by caption-column image-column references-column image-root annotations device batch-size output json "
     "quiet",
-    synonyms={"--column --score-column --reward-column": "--by", "--references": "--annotations FILE"},
+    synonyms={
+        "--column --score-column --reward-column": "--by",
+        "--references --refs": "--annotations FILE",
+        "--names --labels": "NAME=FILE for each file, without an option",
+    },
 )
 def compare(
     files: Annotated[

@@ -30,6 +30,8 @@ ELSEWHERE = {
     "--devices auto": "--num-gpus",
     "--overwrite": "--force -f --yes -y",
     "--output": "--out --save --save-path",
+    "--output FILE, in the form that its ending says": "--format --latex --markdown",
+    "--caption-column NAME": "--text-column --text-key --caption-key",
     "--quiet": "--silent --no-progress",
     "--metric NAME=CHECKPOINT": "--source --model --checkpoint --ckpt --model-path --model-name --pretrained",
     "--metric NAME=CHECKPOINT@REVISION": "--revision",

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 @options.describe(
     "output margin length-ratio prompt prompt-column caption-column score-column image-column "
-    "image-root overwrite quiet"
+    "image-root overwrite quiet",
+    synonyms={"--metric -m": "capreward score DATA -m METRIC -o SCORED first, and give SCORED"},
 )
 def pairs(
     data: Annotated[Path, typer.Argument(help=f"{options.DATA}.")],

@@ -143,7 +143,11 @@ class EngineOptions:
 @options.describe(
     "metric set weights output caption-column image-column references-column image-root annotations device devices "
     "cache engine overwrite quiet",
-    synonyms={"--images --image-folder --image-dir": "--image-root FOLDER", "--references": "--references-column NAME"},
+    synonyms={
+        "--images --image-folder --image-dir": "--image-root FOLDER",
+        "--references --refs": "--annotations FILE, or --references-column NAME of the data",
+        "--threshold --filter": "--min-reward NUMBER",
+    },
 )
 def score(
     data: Annotated[
@@ -230,7 +234,7 @@ def score(
     if context:
         arguments["context_columns"] = context
     if engine.engine is None:
-        options.refuse(vars(engine), "goes with --engine ray")
+        options.refuse(vars(engine), "goes with --engine ray; processes on this machine are --devices cpu,cpu")
         _run(score_dataset, data, scoring, arguments, kind="scores")
         return
     sources = scoring.sources()

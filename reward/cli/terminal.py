@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 _STEERING = [*range(9), *range(11, 32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
 _VISIBLE = {code: f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" for code in _STEERING}
 _IN_JSON = {code: f"\\u{code:04x}" for code in _STEERING}
-_ROWS_SHOWN, _WIDTH = 20, 60
+_ROWS_SHOWN = 20
+_WIDTH = 60  # characters of a cell, at most
 
 
 def printable(text: str) -> str:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from reward.training.stage import TrainingResult
 
 
-_CAPTIONERS = "trl grpo --model_name_or_path MODEL --reward_funcs reward.vela_reward ..., which trains captioners"
+_CAPTIONERS = "trl grpo --model_name_or_path MODEL --reward_funcs capreward.vela_reward ..., which trains captioners"
 
 
 @options.describe(synonyms={"--model --policy --reward --reward-funcs": _CAPTIONERS, "--dataset": "--data NAME"})
@@ -111,9 +111,9 @@ def train(
         raise ConfigError(
             f"train makes metrics; a captioner is trained by trl grpo, see docs/TRAINING.md, got {metric!r}"
         )
+    presets = metric_training(metric_spec(metric)).PRESETS
     seeds = seed or []
     output = _output(output, push_to, private, several=len(seeds) > 1)
-    presets = metric_training(metric_spec(metric)).PRESETS
     if preset is not None and preset not in presets:
         raise ConfigError(f"{metric} has no preset {preset!r}; known: {', '.join(sorted(presets))}")
     base = dict(presets[preset or "tiny"])

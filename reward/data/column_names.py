@@ -21,7 +21,7 @@ class RoleNames(NamedTuple):
 
 
 COLUMN_NAMES = {
-    "candidate": RoleNames(("candidate",), ("cand", "caption", "prediction", "response", "mt"), ("text",)),
+    "candidate": RoleNames(("candidate",), ("cand", "caption", "prediction", "response", "mt"), ("text", "txt")),
     "candidates": RoleNames(("candidates",), ("cands", "captions")),
     # `images` first: where both are there, TRL shows `images` to the policy; `file_name` is what imagefolder reads
     "image": RoleNames(

@@ -46,7 +46,7 @@ def is_image_name(name: str | os.PathLike[str]) -> bool:
 
 
 def image_file(path: str | os.PathLike[str]) -> str:
-    """The file that a path means: the path itself if a file is there, or if none or several could be meant.
+    """The file that a path means: the path itself if a file is there, or, composed, if none or several could be meant.
 
     The ending may be left out, as in CLIPScore's `image1`, letters with accents may be composed otherwise, and the path
     may be written as on Windows. In COCO's results `391895` is 000000391895.jpg or COCO_val2014_000000391895.jpg.
@@ -61,7 +61,7 @@ def image_file(path: str | os.PathLike[str]) -> str:
     files = files_meant(path)
     if len(files) == 1:
         return files[0]
-    return path
+    return unicodedata.normalize("NFC", path)
 
 
 def files_meant(path: str) -> list[str]:

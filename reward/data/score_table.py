@@ -99,7 +99,8 @@ class ScoreTable:
     def __repr__(self) -> str:
         unscored = int(np.isnan(self.reward).sum())
         scored = f"{unscored} of them without a score" if unscored else "all scored"
-        lines = [f"ScoreTable of {len(self)} sample{'s' * (len(self) != 1)}, {scored}", *self._aligned()]
+        samples = "sample" if len(self) == 1 else "samples"
+        lines = [f"ScoreTable of {len(self)} {samples}, {scored}", *self._aligned()]
         if self.truncated.any():
             lines.append(f"{self.truncated.sum()} had text cut to fit the model")
         lines += [f"row {row}: {self.errors[row]:.200}" for row in sorted(self.errors)[:3]]
@@ -234,8 +235,9 @@ def fill_lowest(rewards: np.ndarray) -> np.ndarray:
         >>> fill_lowest(np.array([0.5, -np.inf, np.nan]))
         array([0.5, 0.5, nan])
     """
-    lowest = np.min(rewards[np.isfinite(rewards)], initial=np.inf)
-    return np.where(np.isneginf(rewards), lowest if np.isfinite(lowest) else np.nan, rewards)
+    finite = rewards[np.isfinite(rewards)]
+    lowest = finite.min() if len(finite) else np.nan
+    return np.where(np.isneginf(rewards), lowest, rewards)
 
 
 def _number(score: float) -> str:

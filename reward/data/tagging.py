@@ -12,12 +12,13 @@ from reward.data.sentences import END_MARKS, is_abbreviation, is_punctuation
 from reward.optional import require
 
 PARTS = ("noun", "verb", "adjective", "adverb")
-_MAX_LETTERS = 40  # of a word that the tagger is shown
+_MAX_LETTERS = 40  # of a word that the tagger reads
 _LATIN = re.compile("[A-Za-z]")
 _SPACE = re.compile(r"(\s+)")
 # The tagger's model uses the BNC's C5 tags. Forms of be, have and do, modal verbs and particles are left out on
 # purpose: they are not keywords, and repeating them teaches nothing about content.
-_C5_PARTS = {"NN": "noun", "NP": "noun", "VV": "verb", "AJ": "adjective", "AV0": "adverb"}
+_PARTS_BY_TWO_LETTERS = {"NN": "noun", "NP": "noun", "VV": "verb", "AJ": "adjective"}  # NN0, NN1 and NN2 are all nouns
+_PARTS_BY_TAG = {"AV0": "adverb"}  # but AVP is a particle and AVQ a word such as "when"
 
 
 @dataclass(frozen=True)
@@ -98,15 +99,16 @@ def tag_words(text: str) -> list[tuple[str, str]]:
 
 
 def _tag_sentence(tokens: Sequence[Token]) -> list[tuple[str, str]]:
-    """(word, part) of the words of a sentence; the tagger is shown its punctuation, too."""
+    """(word, part) of the words of a sentence; the tagger reads its punctuation, too."""
     pieces: list[str] = []
     positions: dict[int, str] = {}  # {position of a word among the pieces: the word}
     for token in tokens:
-        pieces += token.before
+        pieces.extend(token.before)  # each mark is a piece
         if token.word:
             positions[len(pieces)] = token.word
-            pieces.append(token.word.removesuffix("'s").removesuffix("’s") or token.word)
-        pieces += token.after
+            stem = token.word.removesuffix("'s").removesuffix("’s")
+            pieces.append(stem or token.word)  # a word may be "'s" alone
+        pieces.extend(token.after)
     if not positions:
         return []
     parts = _parts_of_sentence(tuple(pieces))
@@ -115,12 +117,15 @@ def _tag_sentence(tokens: Sequence[Token]) -> list[tuple[str, str]]:
 
 @functools.lru_cache(maxsize=2**14)  # in training the same sentences come every epoch
 def _parts_of_sentence(words: tuple[str, ...]) -> list[str]:
+    """The part of each word or mark, one of `PARTS` or "other"; nobody may change the list."""
     # Only the ends of long words: the time grows with the square of the length, and endings are most informative.
     tagged = _hanta().tag_sent([word[-_MAX_LETTERS:] for word in words])
     parts = []
     for word, (_, _, tag) in zip(words, tagged, strict=True):
-        part = _C5_PARTS.get(tag[:2]) or _C5_PARTS.get(tag)
-        parts.append(part if part is not None and _LATIN.search(word) else "other")
+        part = _PARTS_BY_TWO_LETTERS.get(tag[:2], _PARTS_BY_TAG.get(tag, "other"))
+        if not _LATIN.search(word):
+            part = "other"
+        parts.append(part)
     return parts
 
 

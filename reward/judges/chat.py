@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from reward.data.samples import ImageLike
 
 MOST_ALTERNATIVES = 20  # of a token, as the API allows
-_PNG_PIXELS = 1_000_000
+_MOST_PNG_PIXELS = 1_000_000  # of an image; a larger PNG takes longer to send than a model takes to answer
 _ENDED = ("stop", "eos", "eos_token", "end_turn", "stop_sequence")  # how servers say that a reply ended by itself
 _CUT_SHORT = ("length", "max_tokens")
 _NEVER = -1000.0  # log probability of a token that cannot be drawn
@@ -35,7 +35,7 @@ class QuestionRefused(Exception):
 
 
 class Unanswered(JudgeError):
-    """This question was not answered. Where others are, it is the question's failure, and else the server's."""
+    """This question was not answered, by its own fault or the server's; if others are answered, by its own."""
 
 
 class OddProbabilities(UnusableReply):
@@ -92,10 +92,9 @@ def data_url(image: ImageLike) -> str:
     Raises:
         ImageError: it cannot be read.
     """
-    # A large PNG takes longer to send than a model takes to answer.
     picture = load_image(image)
     encoded = BytesIO()
-    if picture.width * picture.height <= _PNG_PIXELS:
+    if picture.width * picture.height <= _MOST_PNG_PIXELS:
         kind = "png"
         picture.save(encoded, kind)
     else:
@@ -119,7 +118,7 @@ def chat_messages(question: Question, url: str | None, *, with_system: bool = Tr
 
 def request_key(question: Question, image_key: str | None, settings: Mapping[str, Any]) -> str:
     """Hash of everything that decides the answer: texts, image, model and settings; nothing else goes in."""
-    # The seed counts where something is sampled, and the time limit and the number of tries nowhere.
+    # The seed changes sampled answers alone; the time limit and the number of tries change none, and are left out.
     content = {"turns": question.turns(), "image": image_key, **settings}
     if question.temperature:
         content["sampled"] = [question.temperature, question.seed]
@@ -127,19 +126,19 @@ def request_key(question: Question, image_key: str | None, settings: Mapping[str
 
 
 def read_reply(reply: Any, *, top: int | None) -> list[Answer]:
-    """The answers in a completion; choices that are none (broken off, refused, reasoning alone) are left out.
+    """The answers in a completion. A choice that was broken off or refused, or is reasoning alone, is left out.
 
     Args:
         reply: a completion; its fields may hold anything.
         top: alternatives of each token that were asked for; None without log probabilities.
 
     Raises:
-        GarbledReply: it holds no choice, as when half of it is missing.
-        UnusableReply: no choice is an answer, its tokens spell another text, or a value is not what it should be.
+        GarbledReply: it holds no choice, as when half of it is missing: the question is asked again.
+        UnusableReply: no choice is an answer, its tokens spell another text, or a value is not what it should be: the
+            same would come again.
     """
     if not isinstance(reply, dict):
         raise GarbledReply("the server's reply is not a chat completion")
-    # What is garbled is asked for again; what is whole and unusable would come again.
     if reply.get("error") and not reply.get("choices"):
         raise GarbledReply(f"the server's reply is an error: {reply['error']!r:.200}")
     try:
@@ -159,13 +158,13 @@ def read_reply(reply: Any, *, top: int | None) -> list[Answer]:
 
 
 def _why_no_answer(choice: dict[str, Any]) -> str | None:
-    """Why a choice of a completion is no answer: it did not end by itself or at the limit, or is no content."""
+    """Why a choice of a completion is no answer (refused, broken off, or reasoning alone); None if it is one."""
     message = choice["message"]
     reason = choice.get("finish_reason")
     refusal = message.get("refusal")
     if refusal:
         return f"the model refuses to answer: {refusal!r:.120}"
-    # abort, content_filter, error, null: what is there is a part
+    # With any other reason (abort, content_filter, error, null), the text is a part of what would have come.
     if str(reason).casefold() not in (*_ENDED, *_CUT_SHORT):
         return f"the server's reply did not end, but was broken off (finish_reason is {reason!r:.40})"
     if not _text_of(message) and (message.get("reasoning_content") or message.get("reasoning")):
@@ -192,10 +191,10 @@ def _read_choice(choice: dict[str, Any], top: int | None) -> Answer:
         raise UnusableReply(f"the content of the server's reply must be text, got {type(text).__name__}")
     try:
         positions = (choice.get("logprobs") or {}).get("content") or []
-        if top is None:
+        if top is None:  # some servers send them unasked
             positions = []
         tokens = tuple(position["token"] for position in positions)
-        listed = [_listed(position, bool(top)) for position in positions]
+        listed = [_listed_tokens(position, bool(top)) for position in positions]
         logprobs = tuple(map(_added_up, listed))
         spellings = _spellings(positions)
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
@@ -203,6 +202,7 @@ def _read_choice(choice: dict[str, Any], top: int | None) -> Answer:
     answer = Answer(text, tokens, logprobs, truncated=choice["finish_reason"].casefold() in _CUT_SHORT)
     if not tokens:
         return answer
+    # One alternative alone would be the written token, which tells nothing of the others.
     if top is not None and top > 1:
         if max(map(len, listed)) < 2:
             raise OddProbabilities(f"the server lists no alternatives of its tokens, of {top} that were asked for")
@@ -211,13 +211,20 @@ def _read_choice(choice: dict[str, Any], top: int | None) -> Answer:
     return _aligned(answer, spellings)
 
 
-def _listed(position: dict[str, Any], has_others: bool) -> list[tuple[str, float]]:
-    """(token text, log probability) of the token that was written, also where a server does not list it, and others."""
+def _listed_tokens(position: dict[str, Any], has_alternatives: bool) -> list[tuple[str, float]]:
+    """(token text, log probability) of the alternatives at one position, and of the token that was written there.
+
+    Args:
+        position: an entry of `logprobs.content`. The written token need not be among its alternatives.
+        has_alternatives: whether alternatives were asked for.
+    """
     pairs: list[tuple[str, float]] = []
-    if has_others:
-        pairs = [(alternative["token"], alternative["logprob"]) for alternative in position["top_logprobs"]]
+    if has_alternatives:
+        for alternative in position["top_logprobs"]:
+            pairs.append((alternative["token"], alternative["logprob"]))
     token = position["token"]
-    if position.get("logprob") is not None and token not in [text for text, _ in pairs]:
+    is_listed = token in [text for text, _ in pairs]
+    if not is_listed and position.get("logprob") is not None:
         pairs.append((token, position["logprob"]))
     return pairs
 
@@ -229,7 +236,8 @@ def _added_up(pairs: Sequence[tuple[str, float]]) -> dict[str, float]:
         if not isinstance(text, str):
             raise UnusableReply(f"a token of the server's reply must be text, got {text!r:.40}")
         is_number = isinstance(logprob, int | float) and not isinstance(logprob, bool)
-        if not is_number or not logprob <= _ROUNDING:  # NaN is not, either
+        # NaN is not at most anything, and so is refused, too.
+        if not (is_number and logprob <= _ROUNDING):
             raise OddProbabilities(f"the server's reply has the log probability {logprob!r:.40}")
         # Probabilities are added as logarithms, since very small ones would become 0.
         logprobs[text] = float(np.logaddexp(logprobs.get(text, -math.inf), logprob))
@@ -240,8 +248,8 @@ def _added_up(pairs: Sequence[tuple[str, float]]) -> dict[str, float]:
 
 
 def _spellings(positions: Sequence[dict[str, Any]]) -> list[str]:
-    """The text of each token, by its bytes where the server tells them of all."""
-    # Texts of tokens hold "\\xc3" or a sign for half a character; the bytes are exact.
+    """The text of each token, from its bytes where the server gives those of all."""
+    # A token may be half a character, for which its text has a stand-in; the bytes are exact.
     codes: list[Any] = [position.get("bytes") for position in positions]
     if None in codes:
         return [position["token"] for position in positions]
@@ -275,11 +283,15 @@ def _aligned(answer: Answer, spellings: Sequence[str]) -> Answer:
 
 
 def read_bill(reply: dict[str, Any]) -> tuple[int, int]:
-    """Tokens read and tokens written, 0 where the server does not say, or says what is no number of tokens."""
+    """Number of tokens that the server read, and of those that it wrote; 0 where it gives no such number."""
     usage = reply.get("usage")
-    counts = [0, 0]
-    for index, name in enumerate(("prompt_tokens", "completion_tokens")):
-        count = usage.get(name) if isinstance(usage, dict) else None
-        if type(count) is int and count >= 0:
-            counts[index] = count
-    return counts[0], counts[1]
+    if not isinstance(usage, dict):
+        return 0, 0
+    return _token_count(usage, "prompt_tokens"), _token_count(usage, "completion_tokens")
+
+
+def _token_count(usage: dict[str, Any], name: str) -> int:
+    count = usage.get(name)
+    if type(count) is int and count >= 0:
+        return count
+    return 0

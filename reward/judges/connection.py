@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _CHATS = "/chat/completions"
-_FIRST_WAIT, _LONGEST_WAIT = 0.5, 60.0  # seconds between tries: doubled each time, up to the longest
+_FIRST_WAIT = 0.5  # seconds between two tries: doubled each time
+_LONGEST_WAIT = 60.0  # seconds between two tries, at most
 _LONGEST_WHILE_ABSENT = 15.0  # seconds between tries while nobody is there, who may come back at any time
 _MOST_PATIENCE = 900.0  # seconds: a server may ask for a longer wait than ours, but not for hours
 _QUIET_WAIT = 10.0  # seconds: a longer wait is a warning

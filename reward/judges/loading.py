@@ -152,7 +152,7 @@ def load_parts(
 
     from reward.backbones.pretrained import load_pretrained, parse_dtype, usable_device
 
-    folder = resolve_checkpoint(checkpoint, metric=kind, revision=revision)
+    folder = resolve_checkpoint(checkpoint, model=kind, revision=revision)
     device = usable_device(device)
     if dtype == "auto":
         dtype = None

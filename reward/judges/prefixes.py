@@ -176,7 +176,7 @@ class PromptReader:
             padding=True,
             padding_side="left",
             return_tensors="pt",
-            **self.writer.options(texts[0]),
+            **self.writer.tokenizer_options(texts[0]),
         )
         return dict(encoded.to(self.model.device, dtype=self.model.dtype))
 

@@ -50,7 +50,7 @@ class PlainTexts:
         self._markers = re.compile("|".join(map(re.escape, texts)) or no_match)
 
     def __call__(self, text: str) -> str:
-        # Once more while there is one: the rest of a marker behind the space may be another.
+        # Again until there is none, since what follows the space in a broken marker may be another marker.
         while self._markers.search(text):
             text = self._markers.sub(self._with_space, text)
         return text
@@ -78,7 +78,8 @@ class PromptWriter:
             raise JudgeError(f"{type(processor).__name__} has no tokenizer; a judge needs a vision-language processor")
         if not (getattr(processor, "chat_template", None) or getattr(self.tokenizer, "chat_template", None)):
             raise JudgeError("the model's processor has no chat template; a judge needs a model tuned for chat")
-        if token_text(self.tokenizer.decode(self.tokenizer("5", add_special_tokens=False)["input_ids"])) != "5":
+        digit_ids = self.tokenizer("5", add_special_tokens=False)["input_ids"]
+        if token_text(self.tokenizer.decode(digit_ids)) != "5":
             raise JudgeError("the model's tokenizer has no digits: its files are missing, and transformers made one up")
         self._plain = PlainTexts(processor)
         # Processors log a warning about a variable that their template does not have.
@@ -107,17 +108,18 @@ class PromptWriter:
                 parts.insert(0, {"type": "image"})
                 with_image = False
             messages.append({"role": role, "content": parts})
-        opened = messages[-1]["role"] != "assistant"
-        # An answer is read right after the prompt: many templates open no reasoning then, or close it. Where one opens
-        # it still, it is closed here, and left empty.
+        opens_answer = messages[-1]["role"] != "assistant"
         prompt = self.processor.apply_chat_template(
-            messages, add_generation_prompt=opened, tokenize=False, **self._thinking
+            messages, add_generation_prompt=opens_answer, tokenize=False, **self._thinking
         )
+        # An answer is read right after the prompt. Where a template opens reasoning all the same, it is closed here,
+        # and left empty.
         closing = open_reasoning_end(prompt)
         return prompt if closing is None else f"{prompt.rstrip()}\n\n{closing}\n\n"
 
     @cached_property
     def _has_system(self) -> bool:
+        """Whether the chat template shows system messages."""
         from jinja2 import TemplateError
 
         try:
@@ -127,10 +129,10 @@ class PromptWriter:
 
     def ids(self, text: str) -> list[int]:
         """Token ids of a prompt as the processor cuts it, with the image's placeholder not yet expanded."""
-        return list(self.tokenizer(text, **self.options(text))["input_ids"])
+        return list(self.tokenizer(text, **self.tokenizer_options(text))["input_ids"])
 
-    def options(self, text: str) -> dict[str, Any]:
-        """What the tokenizer must be told: a template that begins with the first token brings it itself."""
+    def tokenizer_options(self, text: str) -> dict[str, Any]:
+        """Arguments of the tokenizer for a prompt: one that the template begins with the first token gets no second."""
         if self.tokenizer.bos_token and text.startswith(self.tokenizer.bos_token):
             return {"add_special_tokens": False}
         return {}
@@ -155,7 +157,7 @@ class PromptWriter:
     def blank_ids(self) -> list[int]:
         """Tokens of white space alone, such as the "\u2581" that the tokenizers of Llama put before a digit."""
         blank = self._ids_of.get("", [])
-        # a number between 0 and the largest id that stands for no token reads like nothing, too
+        # An unused id between 0 and the largest one is decoded to an empty text, too.
         return [token for token in blank if self.tokenizer.convert_ids_to_tokens(token) is not None]
 
     def has_token(self, text: str) -> bool:

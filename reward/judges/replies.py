@@ -18,8 +18,9 @@ _CUT_THOUGHT = (
     f"the judge thought for {ANSWER_LENGTH} tokens without an answer: turn thinking off, as with "
     'extra_body={"chat_template_kwargs": {"enable_thinking": false}}'
 )
-# White space that was not followed: more than this, and more than this share of the answers, is an error.
-_SOME, _MUCH = 0.01, 0.1
+# The probability of white space from which the server did not go on is an error if it is above both of these.
+_MOST_UNKNOWN = 0.01
+_MOST_UNKNOWN_SHARE = 0.1  # of the probability of all answers
 # Chat markers, and bytes that are no text alone.
 _MARKER = re.compile(r"<[|\uff5c/]?[^<>\s]*>|\[/?[A-Z_]+\]|\u25c1[^\s]*\u25b7|(?:\\x[0-9A-Fa-f]{2})+|\ufffd")
 
@@ -144,7 +145,7 @@ def first_masses(answer: Answer, answers: Sequence[str]) -> list[float] | str:
         if not reached:
             break
     total = sum(masses)
-    if unknown <= max(_MUCH * total, _SOME):
+    if unknown <= max(_MOST_UNKNOWN_SHARE * total, _MOST_UNKNOWN):
         return masses
     return (
         f"the server gave white space a probability of {unknown:.2g} and did not go on from it, and gave the "

@@ -183,7 +183,7 @@ def score_benchmark(
 def _documents(benchmark: Benchmark, draw: int) -> list[tuple[str, ...]]:
     """The documents of a metric that weighs words by a corpus."""
     references = benchmark.references(draw)
-    if benchmark.spec.documents == "row":
+    if benchmark.spec.cider_documents == "row":
         return [texts for texts in references for _ in range(benchmark.shape[1])]
     # An item without an image has an id that is its own, by which rows of one image would be many documents.
     image_names = []

@@ -334,7 +334,7 @@ def _evaluate_categories(
         return evaluations
     for name in sorted({*category_of} - {""}):
         members = category_of == name
-        part = benchmark.part_of(members)
+        part = benchmark.subset(members)
         scores_of_part = {aspect: scores[aspect][members] for aspect in part.aspects}
         try:
             evaluations[name] = evaluate(part, scores_of_part, resamples=resamples, seed=seed)

@@ -147,8 +147,8 @@ def compare_published(
         references: whether the metric was given the benchmark's references.
     """
     has_more = False
-    if benchmark.spec.drawn and benchmark.draws == 0:
-        has_more = benchmark.rows["references"].map(len).max() > benchmark.spec.drawn
+    if benchmark.spec.drawn_references and benchmark.draws == 0:
+        has_more = benchmark.rows["references"].map(len).max() > benchmark.spec.drawn_references
     judged = len(benchmark.rows)
     if "label" in benchmark.rows:
         judged = int(benchmark.rows["label"].notna().sum())

@@ -80,6 +80,11 @@ def check_options(spec: MetricSpec, options: Iterable[str], *, own: bool = False
             raise ConfigError(
                 "batch_size belongs to the call: scorer.score(data, batch_size=64), or MetricReward(..., batch_size=64)"
             )
+        if name in ("model", "checkpoint", "ckpt", "path"):
+            raise ConfigError(
+                f"metric {spec.name!r} has no option {name!r}: what it loads is its source, as in "
+                f'load_scorer("{spec.name}", "FOLDER") or -m {spec.name}=FOLDER'
+            )
         settings = ", ".join(metric_options(spec)) or "none"
         raise ConfigError(f"metric {spec.name!r} has no option {name!r}; it has {settings}")
 

@@ -192,8 +192,11 @@ class BorrowedScorer(NetworkScorer):
     def _resolve(cls, name: str, revision: str | None) -> Path:
         """The folder of a model, which is fetched if it is a Hub id."""
         if name == "embedded":
-            raise CheckpointError(f"no model for {cls.spec.name} is shipped with this package; give {cls.needs}")
-        return resolve_checkpoint(name, metric=cls.spec.name, revision=revision, subfolders=cls.subfolders)
+            metric = cls.spec.name
+            raise CheckpointError(
+                f"no model for {metric} is shipped with this package: write {metric}=CHECKPOINT with {cls.needs}"
+            )
+        return resolve_checkpoint(name, model=cls.spec.name, revision=revision, subfolders=cls.subfolders)
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Writes a folder that names the model and the settings, without the weights.
@@ -254,7 +257,7 @@ class WeightlessScorer(CaptionScorer):
         """
         check_revision(source, revision)
         if os.fspath(source) != "embedded":
-            read_config(resolve_checkpoint(source, metric=cls.spec.name, revision=revision), metric=cls.spec.name)
+            read_config(resolve_checkpoint(source, model=cls.spec.name, revision=revision), metric=cls.spec.name)
         return cls()
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:

@@ -24,10 +24,12 @@ from reward.http_client import (
 logger = logging.getLogger(__name__)
 
 _AGAIN = (408, 425, 429)  # and all from 500 on
-_FIRST_REST, _LONGEST_REST = 0.5, 30.0  # seconds for which a replica that failed is left alone
+_FIRST_REST = 0.5  # seconds for which a replica that failed is left alone: doubled each time
+_LONGEST_REST = 30.0  # seconds, at most
 _LONGEST_WAIT = 60.0  # a replica may ask for a longer rest than ours, but not for an hour
 _CONNECTING = 10.0  # seconds for a connection, at most
-_SILENCE, _REMINDER = 5.0, 60.0  # seconds without an answer until a warning, and from one to the next
+_SILENCE = 5.0  # seconds without an answer until a warning
+_REMINDER = 60.0  # seconds from one warning to the next
 _MOST_DEATHS = 3  # of services in the middle of a request, until it is given up
 
 

@@ -31,7 +31,8 @@ def audit_report(audit: Audit, *, command: str) -> Report:
         for text, reward in metric.nothing.items():
             rewards.setdefault(repr(text), {})[label] = reward
         shares = {name: finding.wins for name, finding in metric.findings.items()}
-        plots[label] = partial(intervals, shares, "wins, %", colours={metric.worst[0]: BEST}, scale=100)
+        worst_attack, _ = metric.worst
+        plots[label] = partial(intervals, shares, "wins, %", colours={worst_attack: BEST}, scale=100)
     tables = [
         Table("Attacked captions that win, in %", frame_of_rows(wins, head="attack")),
         Table("Mean change of the reward by an attack", frame_of_rows(changes, head="attack"), form="+.3f"),
@@ -60,13 +61,14 @@ def _notes(audit: Audit) -> Iterator[str]:
         share = cell_text(percent(finding.wins))
         yield f"{label}: {name} wins most often, in {share} % of {finding.captions} captions."
         if finding.examples:
-            before, after, low, high = finding.examples[0]
-            yield f"{label}: {low:.3f} for {_shorten(before)!r}, {high:.3f} for {_shorten(after)!r}."
+            before, after, reward_before, reward_after = finding.examples[0]
+            yield f"{label}: {reward_before:.3f} for {_shorten(before)!r}, {reward_after:.3f} for {_shorten(after)!r}."
         if metric.longer is not None:
             share = cell_text(percent(metric.longer))
             yield f"{label}: the longer of two captions with the same facts wins in {share} %; 50 is no length bias."
-        if metric.unscored[0]:
-            yield f"{label}: {metric.unscored[0]} captions could not be scored; the first: {metric.unscored[1]}"
+        unscored, reason = metric.unscored
+        if unscored:
+            yield f"{label}: {unscored} captions could not be scored; the first: {reason}"
     if audit.skipped:
         kinds = ", ".join(f"{name} {count}" for name, count in audit.skipped.items())
         yield f"Captions that an attack did not fit, or that the oracle did not find worse: {kinds}."

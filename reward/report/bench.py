@@ -229,7 +229,7 @@ def _rules(table: BenchTable, evaluation: Evaluation) -> Iterator[str]:
     if MEAN in evaluation.estimates and spec.form != PAIRS:
         yield "a metric with one score has it compared with each aspect"
     if table.benchmark.draws:
-        yield f"the mean over {table.benchmark.draws} draws of {spec.drawn} references"
+        yield f"the mean over {table.benchmark.draws} draws of {spec.drawn_references} references"
     if len(evaluation.estimates) > 1:
         yield f"rows are ranked by {evaluation.headline!r}"
     yield evaluation.tie_rule

@@ -46,7 +46,7 @@ def scores_report(data: ScoredData, *, command: str = "") -> Report:
     histograms = {}
     for name in scores:
         numbers = scores[name].dropna()
-        histograms[name] = partial(histogram, numbers.to_numpy(), name)
+        histograms[name] = partial(histogram, numbers.to_numpy(), name, data.columns.unit)
         pile = _pile(numbers, data.columns.unit)
         if pile:
             notes.append(f"{name}: {pile}")

@@ -171,7 +171,8 @@ def _captions(training: Training, step: int) -> list[Picture]:
         ends = rows.iloc[[0, -1]].to_dict("records")
         texts = [_sentence(row, training.rewards(), completion_text(row["completion"])) for row in ends]
         text = "\n\n".join(dict.fromkeys(texts))
-        pictures.append(read_picture(name, text, f"best and worst of {len(rows)}", root=training.folder))
+        choice = f"best and worst of {len(rows)}" if len(rows) > len(ends) else ""
+        pictures.append(read_picture(name, text, choice, root=training.folder))
     return pictures
 
 

@@ -1,4 +1,4 @@
-"""From a trainer's call (prompts, completions, data set columns) to rows: a sample each, or the reason why not."""
+"""From a trainer's call (prompts, completions, data set columns) to rows: samples, or reasons why there is none."""
 
 from __future__ import annotations
 
@@ -21,12 +21,15 @@ from reward.metrics.base import MetricSpec
 class Reason:
     """Why a row is not scored.
 
-    `by_policy` says whether it is what the policy wrote, and no fault of the data or of the set-up; `is_wordless`,
-    whether it is a caption without a word in a row that is complete.
+    Args:
+        kind: a few words, by which rows are counted: "no image".
+        message: what is wrong with this row.
+        by_policy: whether the fault is in what the policy wrote, and not in the data or the set-up.
+        is_wordless: whether the caption has no word, and the row lacks nothing else.
     """
 
-    kind: str  # is counted
-    message: str  # about this row
+    kind: str
+    message: str
     by_policy: bool = False
     is_wordless: bool = False
 
@@ -45,8 +48,8 @@ class RowReader:
     else from the column `references` or `refs` if there is one.
 
     Args:
-        spec: what the metric needs; a row without it has a reason.
-        scorer: may refuse the form in which a row has it.
+        spec: of the metric; a row that lacks what it needs becomes a `Reason`.
+        scorer: the metric. If it has a method `context`, as judges do, this checks the cells of `spec.columns`.
         image_column, references_column: names of columns that must be there.
         strip_thinking: whether the caption is taken out of what the policy wrote, see
             `reward.data.written_captions.caption_in`.
@@ -62,14 +65,14 @@ class RowReader:
         strip_thinking: bool = True,
     ) -> None:
         self.spec, self.scorer, self.strip_thinking = spec, scorer, strip_thinking
-        self._needs = spec.needs
+        self._needs = spec.needs  # a property, which is not to be computed for every row
         self._column_of = {"image": image_column, "references": references_column}
         self._roles = ("image", "references", *spec.columns)
-        self._names: set[str] = set()  # of columns that are looked at
+        self._readable: set[str] = set()  # names of all columns that may be read
         for role in self._roles:
             column = self._column_of.get(role)
-            self._names.update(column_names(role) if column is None else [column])
-        # A trainer calls with the same columns at each step: where to look is found once.
+            self._readable.update(column_names(role) if column is None else [column])
+        # {names of columns: {role: where to look}}. A trainer's calls have the same columns at each step.
         self._lookups: dict[tuple[str, ...], dict[str, _Lookup]] = {}
 
     def read(self, prompts: Sequence[Any] | None, completions: Sequence[Any], columns: Mapping[str, Any]) -> list[Row]:
@@ -97,22 +100,23 @@ class RowReader:
             )
         data = {}
         for name, values in columns.items():
-            if name in self._names and values is not None:
+            if name in self._readable and values is not None:
                 if type(values) is not list:
                     values = to_list(values, f"column {name!r}")
                 data[name] = values
             elif hasattr(values, "__iter__"):
-                data[name] = values  # is not looked at, but messages name it
+                data[name] = values  # not read, but messages list the columns that are there
         names = tuple(data)
         if names not in self._lookups:
-            self._lookups[names] = {role: self._lookup(role, names) for role in self._roles}
-        cells = _Cells(prompts, data, self._lookups[names])
-        for lookup in cells.lookups.values():
+            self._lookups[names] = {role: self._find_lookup(role, names) for role in self._roles}
+        lookups = self._lookups[names]
+        for lookup in lookups.values():
             for column in lookup.columns:
                 if column is not None and len(data[column]) != len(completions):
                     raise InvalidSampleError(
                         f"column {column!r} has {len(data[column])} values for {len(completions)} completions"
                     )
+        cells = _Cells(prompts, data, lookups)
         rows = []
         for index, completion in enumerate(completions):
             rows.append(self._read_row(index, completion, cells))
@@ -127,20 +131,21 @@ class RowReader:
         return rows
 
     def _read_row(self, index: int, completion: Any, cells: _Cells) -> Row:
-        values = {}
-        # `fault` is what it means if reading goes wrong here, so that one handler serves all that is read.
-        fault = "several images"
         try:
-            values["image"] = cells.find("image", index)
-            fault = "no caption"
-            caption = completion if isinstance(completion, str) else completion_text(completion)
-            fault = "bad references"
-            for role in ("references", *self.spec.columns):
-                values[role] = cells.find(role, index)
+            values = {"image": cells.find("image", index)}
         except ImageError as error:
             return Reason("no image", str(error))
         except InvalidSampleError as error:
-            return Reason(fault, str(error))
+            return Reason("several images", str(error))
+        try:
+            caption = completion if isinstance(completion, str) else completion_text(completion)
+        except InvalidSampleError as error:
+            return Reason("no caption", str(error))
+        try:
+            for role in ("references", *self.spec.columns):
+                values[role] = cells.find(role, index)
+        except InvalidSampleError as error:
+            return Reason("bad references", str(error))
         return self._make_row(caption, values, partial(cells.why_none, index))
 
     def _make_row(
@@ -150,13 +155,13 @@ class RowReader:
         why_none: Callable[[str], str],
         sample: CaptionSample | None = None,
     ) -> Row:
-        """A sample, or why it is not scored by the rule of `reward.data.score_table.rewards_of_rows`.
+        """The sample of one row, or the reason why there is none.
 
         Args:
             caption: as the policy wrote it.
             values: {role: value}, None where there is none.
             why_none: says of a role why it has no value.
-            sample: becomes the row if it is given; without, one is made.
+            sample: becomes the row, with the caption; None makes one of the values.
         """
         # Nearly all captions are written without marks, and stay as they are.
         if self.strip_thinking and not FIRST_CHARACTERS.isdisjoint(caption):
@@ -167,7 +172,7 @@ class RowReader:
                 return Reason(f"no {role}", f"metric {self.spec.name!r} needs {needed}, but {why_none(role)}")
         try:
             if is_wordless(caption):
-                # The metric, which would open the image, does not get to see this row.
+                # The metric, which would refuse an image that cannot be opened, does not get to see this row.
                 if self.spec.needs_image:
                     load_image(values["image"])
                 return WORDLESS
@@ -187,7 +192,7 @@ class RowReader:
                 return Reason(f"bad {' or '.join(self.spec.columns)}", str(error))
         return sample
 
-    def _lookup(self, role: str, names: tuple[str, ...]) -> _Lookup:
+    def _find_lookup(self, role: str, names: tuple[str, ...]) -> _Lookup:
         """Where to look for the values of a role, in data with columns of these names."""
         column = self._column_of.get(role)
         if column is not None:
@@ -203,14 +208,14 @@ class RowReader:
         try:
             column = find_column(role, names, option=f"{role}_column=")
         except DataError as error:
-            absent = str(error)  # several are possible, which matters only to metrics that need one
+            absent = str(error)  # several columns are possible: told only if the metric needs the role
         if column is None and not absent:
             present = ", ".join(names) or "none"
             absent = f"no column is named {names_in_words(role)} (the columns are: {present})"
         columns = [] if column is None else [column]
         if role != "image":
             return _Lookup(columns, absent)
-        # The images that the trainer shows the policy go before those of the prompt, and these before all others.
+        # A trainer shows the policy the images of these columns, so they go before those in the prompt.
         policy_columns = [name for name in COLUMN_NAMES["image"].first if name in names]
         if policy_columns:
             return _Lookup([*policy_columns, None])
@@ -219,7 +224,12 @@ class RowReader:
 
 @dataclass(frozen=True)
 class _Lookup:
-    """Where values are looked for: columns in this order, None for the prompt; and why nowhere else."""
+    """Where the values of a role are looked for.
+
+    Args:
+        columns: their names, in this order; None stands for the images of the prompt.
+        absent: for messages, why no column is among them; empty if one is.
+    """
 
     columns: Sequence[str | None]
     absent: str = ""

@@ -1,13 +1,14 @@
 """VelaReward, BeitScoreReward, FleurReward, HarmonicReward and RemoteReward: MetricReward with their own arguments.
 
-`trl grpo --reward_funcs reward.vela_reward reward.beitscore_reward ...` constructs nothing: it takes objects. The two
-names are made at their first use, and environment variables set what a constructor would be given:
+`trl grpo --reward_funcs capreward.vela_reward capreward.beitscore_reward ...` constructs nothing: it takes objects. By
+the name `reward` it would take TRL's own file of that name. The two names are made at their first use, and environment
+variables set what a constructor would be given:
 
 - `CAPREWARD_VELA_SOURCE`, `CAPREWARD_BEITSCORE_SOURCE`: a checkpoint folder or Hub id; default: the embedded one;
 - `CAPREWARD_VELA_WEIGHTS`: weights of the aspects, such as `desc=1,rel=2,flu=1`; default: all alike.
 
-For anything else write a module with `my_reward = VelaReward(...)` in the working directory, and give
-`--reward_funcs module.my_reward`.
+For anything else write a module with `from capreward import VelaReward` and `my_reward = VelaReward(...)` in the
+working directory, and give `--reward_funcs module.my_reward`.
 """
 
 from __future__ import annotations

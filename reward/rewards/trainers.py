@@ -18,8 +18,9 @@ def check_one_name(reward: Any, log_extra: Callable[..., None] | None) -> None:
     """Refuses a reward whose name another reward of the same trainer has: the trainer would merge their logs.
 
     Args:
-        reward: is called by the trainer, or by a reward that is.
-        log_extra: the trainer's logger, one of its methods, by which its list of rewards is found; None tells nothing.
+        reward: the reward that is called, by the trainer or by another reward.
+        log_extra: the trainer's logger. As a method of the trainer it leads to the list of its rewards; of None or
+            another function nothing is checked.
     """
     for other in _rewards_of(getattr(log_extra, "__self__", None)):
         if other is not reward and getattr(other, "__name__", "") == reward.__name__:
@@ -35,7 +36,7 @@ def warn_of_sums(reward: Any, rewards: Sequence[float | None], log_extra: Callab
     TRL then sums the others, as if this reward were 0: the row is neither left out nor fairly compared.
 
     Args:
-        reward: was called. Of a part of a combination, which leaves such rows out, nothing is said.
+        reward: the reward that was called. If it is a part of a combination, this leaves such rows out: no warning.
         rewards: what it gives, one a row.
         log_extra: the trainer's logger, as for `check_one_name`.
     """
@@ -44,7 +45,8 @@ def warn_of_sums(reward: Any, rewards: Sequence[float | None], log_extra: Callab
     is_of_trainer = any(function is reward for function in functions)
     if None not in rewards or not is_of_trainer or trainer in _warned_trainers:
         return
-    # Rewards of one metric's aspects share their calls (`_shared`); the rows that all of them lack are left out by TRL.
+    # Rewards of one metric's aspects, which have one `_shared`, give None to the same rows, and TRL leaves out a row to
+    # which all rewards give None.
     metrics = {id(getattr(function, "_shared", function)) for function in functions}
     if len(metrics) < 2:
         return
@@ -60,7 +62,7 @@ def warn_of_sums(reward: Any, rewards: Sequence[float | None], log_extra: Callab
 
 
 def _rewards_of(trainer: Any) -> list[Any]:
-    """The trainer's reward functions; of an `AsyncReward` or another that calls one, that one."""
+    """The trainer's reward functions; in place of an `AsyncReward`, or another that wraps one, the wrapped one."""
     functions = []
     for function in getattr(trainer, "reward_funcs", ()):
         while hasattr(function, "reward"):

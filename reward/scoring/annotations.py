@@ -127,7 +127,7 @@ def _names(keys: Sequence[str], folder: Path, row: Mapping[str, Any]) -> _Names:
             path = path_in(one_image(row.get(key)))
         if path is None:
             continue
-        path = unicodedata.normalize("NFC", os.path.normpath(path))
+        path = unicodedata.normalize("NFC", os.path.normpath(path.replace("\\", "/")))  # Windows writes photos\1.png
         if key not in ("image_id", "id"):
             names[os.path.abspath(folder / path)] = None
         names[path] = None

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-# Read at a time, at most. Encoded bytes do not tell how often an image repeats, so the rows are few, too.
-TABLE_ROWS, TABLE_BYTES = 64, 32 * 2**20
+TABLE_BYTES = 32 * 2**20  # read at a time, at most
+TABLE_ROWS = 64  # also at most, since encoded bytes do not tell how often an image repeats
 _FEATURES = b"huggingface"  # the entry of a schema's metadata by which `datasets` knows a column of pictures
 
 

@@ -36,7 +36,8 @@ from reward.scoring.sources import image_root as find_root
 from reward.scoring.summary import ScoringSummary, Selection, SummaryBuilder
 from reward.scoring.writers import check_output, write_atomically, write_rows
 
-JUDGED_ROWS, ROWS = 64, 512  # of a part, at most; see also `job.PART_SECONDS`
+ROWS = 512  # of a part, at most; see also `job.PART_SECONDS`
+JUDGED_ROWS = 64  # of a part where a judge is asked, at most
 
 
 class FileRun:

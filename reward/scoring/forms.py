@@ -22,41 +22,44 @@ _COLUMN_NAMES = {"id", "image_id"}.union(*(column_names(role) for role in COLUMN
 
 
 def open_json_lines(path: Path) -> Source:
-    """An object a line."""
+    """The rows of a file with a JSON object on each line."""
     try:
         return JsonLinesSource(path)
     except DataError as error:
         with opened(path) as file:
-            first = next((line.strip() for line in without_mark(file) if line.strip()), b"")
+            stripped = (line.strip() for line in without_mark(file))
+            first = next(filter(None, stripped), b"")
+        # A document begins with a list, or with an object that goes on in the next line.
         if not first.startswith(b"[") and first != b"{":
             raise
         raise DataError(f"{path} is one JSON document and not an object a line: name it .json ({error})") from error
 
 
 def open_json(path: Path) -> Source:
-    """A document of a form that `document_rows` reads."""
+    """The rows of a JSON document, of a form that `document_rows` reads."""
     with opened(path) as file:
         content = file.read().removeprefix(codecs.BOM_UTF8).strip()
     try:
         document = loaded(content) if content else []
     except (ValueError, RecursionError) as error:
         first, _, following = content.partition(b"\n")
-        if following and isinstance(json_row(first.strip(), ""), dict):
+        has_row = isinstance(json_row(first.strip(), ""), dict)
+        if following and has_row:
             raise DataError(f"{path} holds an object a line, and no JSON document: name it .jsonl") from error
         raise DataError(f"{path} is not valid JSON: {error}") from error
     if isinstance(document, dict):
-        document = parse_json(content.decode(), str(path))  # in which no image is there twice
+        # Read again by a slower reader, which refuses a name that comes twice: of two captions one would be lost.
+        document = parse_json(content.decode(), str(path))
     return HeldRows(path, document_rows(document, path))
 
 
 def open_text(path: Path) -> Source:
-    """A caption a line; or a table, if its first line consists of names of columns."""
+    """The rows of a text with a caption on each line; or of a table, if its first line consists of names of columns."""
     with opened(path) as file:
         lines = [line.decode(errors="surrogateescape").rstrip("\r\n") for line in without_mark(file)]
     first_lines = [_fields(line) for line in lines if line.strip()][:2]
-    for header in first_lines[:1]:
-        if not _COLUMN_NAMES.issuperset(map(str.lower, header)):
-            continue
+    if first_lines and _COLUMN_NAMES.issuperset(map(str.lower, first_lines[0])):
+        header = first_lines[0]
         if len(header) > 1:
             return TextTable(path)
         # A table of one column needs no separator: its captions may have commas.
@@ -65,7 +68,8 @@ def open_text(path: Path) -> Source:
         return HeldRows(path, [{header[0]: line} for line in lines[1:]])
     # The second line tells of a header with other names. Such a table would be scored as captions.
     for fields in first_lines:
-        if len(fields) > 1 and any(is_image_name(field.partition("#")[0]) for field in fields):
+        names = [field.partition("#")[0] for field in fields]  # Flickr numbers captions: 1.jpg#0
+        if len(names) > 1 and any(map(is_image_name, names)):
             raise DataError(
                 f"{path} holds names of pictures beside captions and no header: put a line such as image,caption in "
                 "front, with the separator of the file"
@@ -74,6 +78,7 @@ def open_text(path: Path) -> Source:
 
 
 def _fields(line: str) -> list[str]:
+    """The fields of a line of a table, whatever separates them."""
     return [field.strip(" \"'") for field in re.split(r"[,;|\t]", line)]
 
 
@@ -81,7 +86,8 @@ def open_pictures(folder: Path) -> Source | None:
     """Pictures of a folder with their captions, `1.jpg` and `1.txt`; None where no picture has one beside it.
 
     Raises:
-        DataError: a text has several lines, or is beside several pictures, or there is nothing but pictures.
+        DataError: a text has several lines, or is beside several pictures, or in a folder below, or there is nothing
+            but pictures.
     """
     texts: dict[str, Path] = {}
     pictures: dict[str, list[str]] = {}
@@ -93,7 +99,10 @@ def open_pictures(folder: Path) -> Source | None:
         elif is_image_name(path):
             pictures.setdefault(path.stem, []).append(path.name)
     if texts.keys().isdisjoint(pictures):
-        files = [path for path in folder.rglob("[!.]*") if path.is_file()]
+        files = {path for path in folder.rglob("[!.]*") if path.is_file()}
+        for path in files:
+            if is_image_name(path) and path.with_suffix(".txt") in files:
+                raise DataError(f"{folder} has pictures and their texts in folders of its own: name one, {path.parent}")
         if files and all(map(is_image_name, files)):
             raise DataError(
                 f"{folder} holds pictures and no captions: put captions.csv with a line `image,caption` and a row for "
@@ -112,6 +121,7 @@ def open_pictures(folder: Path) -> Source | None:
 
 
 def _caption_in(path: Path) -> str | None:
+    """The caption that is all of a text file; None if it is not UTF-8."""
     try:
         caption = path.read_text(encoding="utf-8-sig").strip()
     except UnicodeDecodeError:
@@ -133,24 +143,25 @@ def document_rows(document: Any, path: Any) -> list[Any]:
     """
     if isinstance(document, list):
         if document and not _has_objects(document):
-            raise _unread(path, f"a list of {type(document[0]).__name__}")
+            raise _unknown_form(path, f"a list of {type(document[0]).__name__}")
         return document
     if not isinstance(document, dict):
-        raise _unread(path, f"one {type(document).__name__}")
+        raise _unknown_form(path, f"one {type(document).__name__}")
     lists = [name for name, value in document.items() if _has_objects(value)]
-    if {"images", "annotations"} <= {*lists}:
+    if "images" in lists and "annotations" in lists:
         return _of_coco(document)
     if lists:
-        raise _unread(path, f"an object with a list of objects, {lists[0]!r}")
+        raise _unknown_form(path, f"an object with a list of objects, {lists[0]!r}")
     if not document:
         return []
     columns = [name for name in document if name in _COLUMN_NAMES]
     if columns:
-        raise _unread(path, f"an object with the names of columns, {', '.join(columns)}")
+        raise _unknown_form(path, f"an object with the names of columns, {', '.join(columns)}")
     return _by_image(document, path)
 
 
-def _unread(path: Any, value: str) -> DataError:
+def _unknown_form(path: Any, value: str) -> DataError:
+    """The error of a file that holds such a value, with the forms that are read."""
     return DataError(
         f"{path} holds {value}: write its rows as a list of objects, "
         '[{"image": "1.jpg", "caption": "A dog."}, ...] (pandas: to_json(orient="records")), or as {"1.jpg": "A dog."}'
@@ -174,16 +185,21 @@ def _of_coco(document: dict[str, Any]) -> list[Any]:
 
 def _by_image(document: dict[str, Any], path: Any) -> list[Any]:
     """{image: caption} or {image: [captions]}; facts about the file beside them are no captions."""
-    pictures = [name for name in document if is_image_name(name) or name.isdecimal()]
+    pictures = [name for name in document if _names_picture(name)]
     rows = []
     for name, value in document.items():
         captions = value if isinstance(value, list) else [value]
         if not all(isinstance(caption, str) or caption is None for caption in captions):
-            raise _unread(path, f"an object whose field {name!r} is {type(captions[0]).__name__}, no caption")
-        if pictures and not (is_image_name(name) or name.isdecimal()):
+            raise _unknown_form(path, f"an object whose field {name!r} is {type(captions[0]).__name__}, no caption")
+        if pictures and not _names_picture(name):
             raise DataError(
                 f"{path} holds captions by image, such as {pictures[0]!r}, and {name!r}, which names no picture: take "
                 "it out, or write its ending"
             )
         rows += [{"image": name, "caption": caption} for caption in captions]
     return rows
+
+
+def _names_picture(name: str) -> bool:
+    """Whether a text is the name of a picture's file, or a number, by which COCO names its pictures."""
+    return is_image_name(name) or name.isdecimal()

@@ -24,7 +24,7 @@ class Kept:
         path: the file; made if absent, continued if it holds the same run.
         run: what the answers depend on, JSON values.
         overwrite: start afresh, whatever the file holds.
-        what: the answers are called in messages.
+        what: name of the answers in messages, such as "captions".
 
     Raises:
         OutputError: it cannot be written, belongs to another run, or another process is writing it.
@@ -107,7 +107,8 @@ class Kept:
             self._store.put(_RUN, {"facts": json.dumps(run).encode()})
 
     @contextmanager
-    def _explained(self, what: str) -> Iterator[None]:
+    def _explained(self, verb: str) -> Iterator[None]:
+        """Errors of the store as errors of the run; `verb` is "read" or "write"."""
         try:
             yield
         except DamagedStoreError as error:
@@ -116,7 +117,7 @@ class Kept:
             ) from error
         except OutputError as error:
             raise OutputError(
-                f"cannot {what} {error}. What came before is saved; make room and run the same again"
+                f"cannot {verb} {error}. What came before is saved; make room and run the same again"
             ) from error
 
     def _close(self) -> None:

@@ -265,7 +265,10 @@ def _open_files(paths: Sequence[Path], name: str) -> Source:
         return _open_file(paths[0])
     kinds = {str(kind_of(path)): path for path in paths}
     if len(kinds) > 1:
-        raise DataError(f"{name} means files of several kinds, {' and '.join(kinds)}: name those of one kind")
+        raise DataError(
+            f"{name} means files of several kinds, {' and '.join(kinds)}: name those of one kind, as in "
+            f"'{paths[0].parent}/*{next(iter(kinds))}'"
+        )
     folder = Path(os.path.commonpath([path.parent for path in paths]))
     if ".parquet" in kinds:
         return ParquetSource(paths, name=name, folder=folder)
@@ -293,9 +296,9 @@ def _open_folder(path: Path, split: str | None) -> Source:
     if splits:
         return _open_files(splits[_chosen(splits, split, path.name)], path.name)
     files = _data_files(path)
-    # Beside pictures, one file of these names has their captions.
-    metadata = [file for file in files if file.name.startswith("metadata.")]
-    tables = metadata or [file for file in files if file.name.startswith("captions.")]
+    # Beside pictures, one file of these names has their captions; beside `captions`, `metadata` has none.
+    captions = [file for file in files if file.name.startswith("captions.")]
+    tables = captions or [file for file in files if file.name.startswith("metadata.")]
     if not tables:
         # Beside pictures, a text holds a caption; beside shards, a JSON document holds statistics.
         no_tables = {".txt", ".arrow"}

@@ -1,4 +1,4 @@
-"""Runs that go on after a stop: what lies beside their output, what a second call makes of it, and who may write."""
+"""Runs that go on after a stop: the files beside their output, who may write them, and a bar that shows progress."""
 
 from __future__ import annotations
 
@@ -24,9 +24,14 @@ if TYPE_CHECKING:
     from reward.scoring.columns import RowTask
 
 T = TypeVar("T")
-_PART = re.compile(r"(\d{9,})-(\d+)-[0-9a-f]{16}\.json\.gz")
 LOG_SECONDS = 60  # between two lines where no terminal shows a bar
-_RUN, _LOCK, ANSWERS = "run.json", "lock", "answers.sqlite"
+
+# The files of a `PartFolder`.
+ANSWERS = "answers.sqlite"  # of judges that the metric asks
+_RUN = "run.json"  # what the parts depend on
+_LOCK = "lock"
+_PART = re.compile(r"\d{9,}-\d+-[0-9a-f]{16}\.json\.gz")  # see `part_name`
+# SQLite puts files of its own beside the answers, and a kill may leave a file that was being written.
 _FILES = re.compile(rf"({_PART.pattern}|{re.escape(_RUN)}|{_LOCK}|{re.escape(ANSWERS)}.*)(\.tmp)?")
 
 
@@ -39,8 +44,8 @@ class ScoringInterrupted(KeyboardInterrupt):
 
     Args:
         rows: number of rows saved.
-        place: where they are.
-        what: the rows are called.
+        place: file or folder that holds them.
+        what: name of the rows in the message, such as "captions".
     """
 
     def __init__(self, rows: int, place: Path, what: str = "rows") -> None:
@@ -55,9 +60,9 @@ class ScoringInterrupted(KeyboardInterrupt):
 def left_out_of_garbage_collection() -> Iterator[None]:
     """Keeps garbage collections from walking through what is alive now, which a loaded network makes slow.
 
-    They took 3 % of a run, and most of the time of writing its output.
+    Collections took 3 % of a run, and most of the time of writing its output.
     """
-    if gc.get_freeze_count():  # somebody did so for longer
+    if gc.get_freeze_count():  # a caller has frozen all already, and unfreezes it later
         yield
         return
     gc.freeze()
@@ -114,7 +119,7 @@ class ResumableRun:
         output: the file that the run makes.
         manifest: JSON values that the results depend on. A finished output is accepted only if all are the same.
         overwrite: discard a finished output.
-        records: folder of the other two; None is that of the output.
+        records: folder of `<output>.partial` and `<output>.summary.json`; None is that of the output.
     """
 
     def __init__(self, output: Path, manifest: dict[str, Any], *, overwrite: bool, records: Path | None = None) -> None:
@@ -128,33 +133,42 @@ class ResumableRun:
 
         Args:
             read: takes the summary file's content; may raise ValueError, KeyError, TypeError and AttributeError.
-            message: how the output may differ, and what was therefore not done.
+            message: in what the output may differ, and what was therefore not done: `"(other metric); nothing was
+                scored"`.
 
         Raises:
             OutputError: the output is of another run, or was changed since.
         """
-        is_unfinished = self.partial.is_file() or (self.partial / "run.json").exists()  # of answers, or of parts
-        if not self.output.exists() or is_unfinished or self.overwrite:
+        # A run of answers has one file (`reward.scoring.kept.Kept`), a run of parts a folder (`PartFolder`).
+        has_partial = self.partial.is_file() or (self.partial / _RUN).exists()
+        if not self.output.exists() or has_partial or self.overwrite:
             return None
-        facts = None
+        is_of_this_run = False
         with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):  # absent, damaged, another tool's
             record = json.loads(self.summary_path.read_text(encoding="utf-8"))
-            if not record.get("summary", {}).get("scored", 1):  # say the images were not found: nothing is lost
+            # An output without a single score, say because no image was found, is made anew: nothing is lost.
+            if not record.get("summary", {}).get("scored", 1):
                 return None
             if record["run"] == self.manifest and not record.get("unfinished"):
-                facts = read(record), record["output"]
-        if facts is None:
+                summary = read(record)
+                file_facts = record["output"]
+                is_of_this_run = True
+        if not is_of_this_run:
             raise OtherRunError(
                 f"{self.output} exists already and is not of this run {message}. Choose another output, or replace it "
                 "with --overwrite (overwrite=True)."
             )
-        summary, output = facts
-        check_undamaged(self.output, output)
+        check_undamaged(self.output, file_facts)
         return summary
 
-    def finish(self, facts: dict[str, Any], *, unfinished: bool = False) -> None:
-        """Writes the summary beside the output."""
-        record = {"run": self.manifest, **facts, "output": output_facts(self.output)}
+    def finish(self, results: dict[str, Any], *, unfinished: bool = False) -> None:
+        """Writes the summary file beside the output.
+
+        Args:
+            results: JSON values that `finished` gives to its `read`, beside the manifest.
+            unfinished: whether the output lacks something that the same call would try again.
+        """
+        record = {"run": self.manifest, **results, "output": output_facts(self.output)}
         if unfinished:
             record["unfinished"] = True
         write_json(self.summary_path, record)
@@ -175,29 +189,34 @@ def check_same_run(place: Path, before: Mapping[str, Any], run: Mapping[str, Any
         )
 
 
-def lock(path: Path, of: Path) -> IO[bytes]:
-    """Keeps other processes from writing `of` until the file that it gives is closed.
+def lock(path: Path, target: Path) -> IO[bytes]:
+    """Keeps other processes from writing `target` until the returned file is closed.
+
+    Args:
+        path: the lock file; made if absent.
+        target: what is locked, for messages.
 
     Raises:
-        OutputError: another process is writing it, or `path` cannot be written.
+        OutputError: another process has the lock, or `path` cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("ab")
     except OSError as error:
-        raise OutputError(f"cannot write {of}: {error.strerror or error}") from error
+        raise OutputError(f"cannot write {target}: {error.strerror or error}") from error
     try:
         import fcntl
 
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel releases it even after kill -9
-        is_ours = os.fstat(file.fileno()).st_ino == path.stat().st_ino  # else removed meanwhile, and another one made
+        # Before `flock`, another process may have removed this file, and a third one made it anew and locked that.
+        is_ours = os.fstat(file.fileno()).st_ino == path.stat().st_ino
     except ImportError:  # Windows has no flock: there, nothing keeps two processes from writing at once
         is_ours = True
     except OSError as error:  # some file systems have no locks either
         is_ours = error.errno in NO_LOCKS
     if not is_ours:
         file.close()
-        raise OutputError(f"another process is writing {of}; wait for it, or choose another output")
+        raise OutputError(f"another process is writing {target}; wait for it, or choose another output")
     return file
 
 
@@ -212,27 +231,32 @@ def write_json(path: Path, value: Any) -> None:
 
 @dataclass
 class Part:
-    """What the output has of some rows that follow each other, in one file."""
+    """Results of consecutive rows, which one file of a `PartFolder` holds."""
 
-    types: dict[str, str]  # of the added columns
-    columns: dict[str, list[Any]]  # values of these
-    record: dict[str, Any]  # what was counted, see `SummaryBuilder.record`
-    stamps: list[str]  # of the rows' images, see `RowTask.stamp`
-    groups: list[str | None]  # of the rows
+    types: dict[str, str]  # {added column: its type}
+    columns: dict[str, list[Any]]  # {added column: a value for each row}
+    record: dict[str, Any]  # what was counted, see `SummaryBuilder.add_record`
+    stamps: list[str]  # `RowTask.stamp` of each row
+    groups: list[str | None]  # `RowTask.group` of each row
 
 
 def part_name(tasks: Iterable[RowTask]) -> str:
-    """The name of the file of some rows: their place, and what they are now."""
-    digest, first, count = hashlib.sha256(), 0, 0
-    for count, task in enumerate(tasks, start=1):
-        if count == 1:
+    """The file name of the part of consecutive rows: number of the first row, number of rows, hash of their content.
+
+    Example: `000000512-64-0123456789abcdef.json.gz`, which `rows_of_part` reads. An edited row gives another name.
+    """
+    digest = hashlib.sha256()
+    first = count = 0
+    for task in tasks:
+        if count == 0:
             first = task.row
+        count += 1
         digest.update(f"{task.name}\n".encode("utf-8", "replace"))
     return f"{first:09d}-{count}-{digest.hexdigest()[:16]}.json.gz"
 
 
 def rows_of_part(name: str) -> range:
-    """The rows of a part."""
+    """The numbers of the rows of a part, from its name."""
     first, count, _ = name.split("-")
     return range(int(first), int(first) + int(count))
 
@@ -252,7 +276,8 @@ class PartFolder:
 
     Args:
         path: the folder; made if absent, continued if it is of the same run.
-        run: what the parts depend on beside their rows, JSON values; "input" may differ, since a part names its rows.
+        run: what the parts depend on beside their rows, JSON values. Its "input" may have changed since the folder was
+            made: a part has its own rows in its name.
         overwrite: start afresh, whatever the folder holds.
 
     Raises:
@@ -289,19 +314,19 @@ class PartFolder:
         for name in names:
             (self.path / name).unlink(missing_ok=True)
 
-    def find(self, names_now: Callable[[list[range]], Iterator[str]]) -> list[str]:
+    def find(self, current_names: Callable[[list[range]], Iterator[str]]) -> list[str]:
         """The parts that are whole, and of rows as they are now; all others are removed.
 
         Args:
-            names_now: gives the names that the parts of some rows would have now.
+            current_names: gives the name that the part of each range of rows has as the rows are now.
         """
         # A part whose rows were edited has another name now; one that overlaps was saved by a run of other part sizes.
         usable: list[str] = []
         next_row = 0
         names = self.names()
-        for name, name_now in zip(names, names_now([rows_of_part(name) for name in names]), strict=True):
-            rows = rows_of_part(name)
-            if name == name_now and rows.start >= next_row and self._read(name) is not None:
+        blocks = [rows_of_part(name) for name in names]
+        for name, rows, current_name in zip(names, blocks, current_names(blocks), strict=True):
+            if name == current_name and rows.start >= next_row and self._read(name) is not None:
                 usable.append(name)
                 next_row = rows.stop
             else:
@@ -309,7 +334,7 @@ class PartFolder:
         return usable
 
     def parts(self, names: Iterable[str]) -> Iterator[Part]:
-        """Some parts, in the order of their rows.
+        """The parts of these names, in the order of their rows.
 
         Raises:
             OutputError: one is gone, or damaged since.
@@ -328,16 +353,17 @@ class PartFolder:
             return None
 
     def delete(self) -> None:
-        """Removes what runs have written, and the folder if nothing else is there."""
-        ours = [file.name for file in self.path.iterdir() if _FILES.fullmatch(file.name)]
-        ours.sort(key=[_RUN, _LOCK].count)  # these last: without the first nobody knows what the parts are of
-        self._remove(ours)
-        with suppress(OSError):
+        """Removes what runs have written, and the folder if nothing else is in it; then gives up the lock."""
+        names = [file.name for file in self.path.iterdir() if _FILES.fullmatch(file.name)]
+        self._remove(name for name in names if name not in (_RUN, _LOCK))
+        # Last, since without the first one nobody knows what the parts are of.
+        self._remove([_RUN, _LOCK])
+        with suppress(OSError):  # it holds a file of somebody else
             self.path.rmdir()
         self._lock.close()
 
     def close(self) -> None:
-        """Gives the folder up; one that holds nothing is removed."""
+        """Gives up the lock; a folder without parts and answers is removed. It may be called again."""
         if not self._lock.closed:
             if self.path.exists() and not self.names() and not self.answers.exists():
                 self.delete()

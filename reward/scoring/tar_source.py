@@ -61,10 +61,10 @@ def tar_rows(file: IO[bytes]) -> Iterator[dict[str, Any] | BadRow]:
         tarfile.TarError: it is cut off or damaged; the rows before are given first.
     """
     with tarfile.open(fileobj=file, mode="r|*", tarinfo=_Member, ignore_zeros=True) as tar:
-        for key, members in groupby(tar, key=_key):
-            if key:
-                contents = ((_ending(member), member.name, tar.extractfile(member)) for member in members)
-                yield _row(key, contents)
+        # A Mac writes notes such as ._1.jpg in front of each member, which part no row.
+        for key, members in groupby(filter(_key, tar), key=_key):
+            contents = ((_ending(member), member.name, tar.extractfile(member)) for member in members)
+            yield _row(key, contents)
 
 
 def _row(key: str, members: Iterable[tuple[str, str, IO[bytes] | None]]) -> dict[str, Any] | BadRow:

@@ -59,30 +59,37 @@ def figure_table(*runs: Mapping[str, Mapping[str, float]]) -> tuple[str, list[li
     names: dict[str, None] = {}
     for figures_of_part in figures.values():
         names |= dict.fromkeys(figures_of_part)
-    is_pairs = "accuracy" in names
-    title, prefix = "Kendall's tau-c x 100", "tau_c"
-    # (head, name of the figure, its scale, digits): errors and counts are no percentages.
-    last_rows = [("MSE", "mse", 1, 4), ("n", "n", 1, 0)]
-    if is_pairs:
+    if "accuracy" in names:
         title, prefix = "Pairs ranked right x 100", "accuracy"
-        last_rows = [("AUC", "auc", 100, 1), ("pairs", "n", 1, 0)]
-        if "low" in names:  # of the mean, which older records do not have
-            last_rows[:0] = [("lowest of 95 %", "low", 100, 1), ("highest of 95 %", "high", 100, 1)]
+    else:
+        title, prefix = "Kendall's tau-c x 100", "tau_c"
+    # (head, name of the figure, its scale, digits) of each row; errors and counts are no percentages.
+    formats = []
+    for name in names:
+        if name.startswith(f"{prefix}_"):
+            formats.append((name.removeprefix(f"{prefix}_"), name, 100, 1))
+    formats.append(("mean", prefix, 100, 1))
+    if prefix == "accuracy":
+        if "low" in names:  # the interval of the mean, which older records do not have
+            formats += [("lowest of 95 %", "low", 100, 1), ("highest of 95 %", "high", 100, 1)]
+        formats += [("AUC", "auc", 100, 1), ("pairs", "n", 1, 0)]
+    else:
+        formats += [("MSE", "mse", 1, 4), ("n", "n", 1, 0)]
     if len(runs) > 1:
         title += f", mean ± standard deviation of {len(runs)} runs"
 
-    # (head, name of the figure, its scale, digits) of each row
-    formats = [(name.removeprefix(f"{prefix}_"), name, 100, 1) for name in names if name.startswith(f"{prefix}_")]
     rows = [["", *figures]]
-    for head, name, scale, digits in [*formats, ("mean", prefix, 100, 1), *last_rows]:
-        rows.append([head])
+    for head, name, scale, digits in formats:
+        cells = [head]
         for part in figures:
             values = [run[part].get(name) for run in runs]
-            rows[-1].append(_cell(values, scale, digits, spread=name != "n"))
+            cells.append(_cell(values, scale, digits, spread=name != "n"))
+        rows.append(cells)
     return title, rows
 
 
 def _cell(values: Sequence[float | None], scale: int, digits: int, *, spread: bool) -> str:
+    """The mean of the runs' figures, and with `spread` their standard deviation; "-" where no run has the figure."""
     scaled = [scale * value for value in values if value is not None]
     if not scaled:
         return "-"
@@ -93,6 +100,7 @@ def _cell(values: Sequence[float | None], scale: int, digits: int, *, spread: bo
 
 
 def _head(spec: MetricSpec, facts: Mapping[str, Any]) -> str:
+    """The Hub's YAML head, the title, and how to load the checkpoint."""
     data = [*_as_list(facts["data"]), *facts["config"]["data"], *facts["config"]["pairs"]]
     names = dict.fromkeys(name.partition("=")[0] for name in data)
     data_sets = [address for address in map(hub_id, names) if address]

@@ -222,6 +222,10 @@ def _ratings_of(split: Split, column: str, aspect: int, *, needs_references: boo
     if needs_references:
         required = {reference_column: "refs", **required}
     split.check(required)
+    if hasattr(split.rows.features[column], "names"):
+        raise DataError(
+            f"split {split.name!r}: {column} is a ClassLabel, whose numbers are only places: write a number in [0, 1]"
+        )
     candidates = split.rows[candidate_column]
     references: Sequence[Any] = split.rows[reference_column] if needs_references else [()] * len(candidates)
     ratings = []

@@ -121,7 +121,7 @@ def train(
     start = None
     if init is not None:
         check_loading(init, metric=spec.name)
-        start = resolve_checkpoint(init, metric=spec.name)
+        start = resolve_checkpoint(init, model=spec.name)
         stated = sorted(config.model.keys() - {"gradient_checkpointing"})
         if stated:
             raise ConfigError(

@@ -11,12 +11,15 @@ from reward.errors import DataError, InvalidSampleError
 from reward.metaeval.arena.battles import EQUAL
 from reward.training.splits import Split
 
-PREFERENCE = "preference"  # the kind of such pairs
-_BATTLE = ("source1", "source2", "caption1", "caption2", "winner")
+PREFERENCE = "preference"  # the category of such pairs
+_CHOICE: tuple[str, ...] = ("chosen", "rejected")
+_BATTLE: tuple[str, ...] = ("source1", "source2", "caption1", "caption2", "winner")
 
 
 def with_preferences(split: Split) -> Split:
     """The split with columns `caption`, `incorrect` and `category`, if it holds preferences; else as it is.
+
+    A split that has `caption` or `correct` already holds pairs, whatever other columns it has. Forms of preferences:
 
     - `chosen` and `rejected`: texts, or messages of which the assistant's is the caption, as `capreward pairs` writes
       them.
@@ -32,30 +35,32 @@ def with_preferences(split: Split) -> Split:
     if "caption" in columns or "correct" in columns:
         return split
     if "chosen" in columns and "rejected" in columns:
-        read = _chosen_and_rejected
+        names, read = _CHOICE, _chosen_and_rejected
     elif all(name in columns for name in _BATTLE):
-        read = _winner_and_loser
+        names, read = _BATTLE, _winner_and_loser
     else:
         return split
-    names = [name for name in ("chosen", "rejected", *_BATTLE) if name in columns]
-    captions: list[str] = []
+    better: list[str] = []
     worse: list[str | None] = []
-    for number, row in enumerate(split.rows.select_columns(names)):
+    # Only these columns, so that no image is decoded: the split has its images beside its rows.
+    for number, row in enumerate(split.rows.select_columns(list(names))):
         try:
-            caption, other = read(row)
+            caption, worse_caption = read(row)
         except InvalidSampleError as error:
             raise DataError(f"split {split.name!r}, row {number}: {error}") from error
-        captions.append(caption)
-        worse.append(other)
-    pairs = {"caption": captions, "incorrect": worse, "category": [PREFERENCE] * len(captions)}
+        better.append(caption)
+        worse.append(worse_caption)
+    pairs = {"caption": better, "incorrect": worse, "category": [PREFERENCE] * len(better)}
     return replace(split, rows=Dataset.from_dict(pairs))
 
 
 def _chosen_and_rejected(row: Mapping[str, Any]) -> tuple[str, str | None]:
+    """The better and the worse caption of a row."""
     return completion_text(row["chosen"]), completion_text(row["rejected"])
 
 
 def _winner_and_loser(row: Mapping[str, Any]) -> tuple[str, str | None]:
+    """The better and the worse caption of a battle; None for the worse one makes no pair."""
     winner = row["winner"]
     if winner == row["source1"]:
         return row["caption1"], row["caption2"]

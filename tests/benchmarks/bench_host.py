@@ -13,11 +13,12 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import torch
 from rich.console import Console
+from torchvision import transforms
 
 from reward import load_scorer
-from reward.backbones.clip import Scaling
 from reward.data.images import THREADS
 from reward.metrics.beitscore.scorer import BeitScoreScorer
 from reward.metrics.scorer import CandidateScores, CaptionScorer
@@ -44,10 +45,13 @@ class Sleeping(CaptionScorer):
     def __init__(self, metric, rate):
         own = load_scorer(metric, device="cpu")
         self.spec, self.rate, self.own, self.tokenize = own.spec, rate, own, _tokenizer(own)
-        self.scaling = Scaling(480) if metric == "beitscore" else Scaling(224, crops=True)
+        bicubic = transforms.InterpolationMode.BICUBIC
+        self.scaling = transforms.Resize((480, 480), bicubic)
+        if metric != "beitscore":
+            self.scaling = transforms.Compose([transforms.Resize(224, bicubic), transforms.CenterCrop(224)])
 
     def preprocess(self, image):
-        return self.scaling(image)
+        return np.array(self.scaling(image)).transpose(2, 0, 1)
 
     def read_ahead(self, texts):
         self.own.read_ahead(texts)

@@ -41,7 +41,6 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def photos(tmp_path_factory):
-    """Twelve drawings of scenes."""
     from reward.scenes import render, sample_scene
 
     folder = tmp_path_factory.mktemp("photos")
@@ -52,15 +51,13 @@ def photos(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def captioner():
-    """The folder of the embedded captioner."""
     from reward.checkpoints.folders import resolve_checkpoint
 
-    return resolve_checkpoint("embedded", metric="captioner")
+    return resolve_checkpoint("embedded", model="captioner")
 
 
 @pytest.fixture(scope="session")
 def judge(tmp_path_factory):
-    """The folder of a judge."""
     from tests.engines.judge_model import save_judge
 
     folder = tmp_path_factory.mktemp("judge")

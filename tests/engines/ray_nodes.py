@@ -53,7 +53,6 @@ class RayNodes:
         return len(self._nodes) - 1
 
     def kill(self, node):
-        """Kills all processes of a node at once."""
         processes = [*psutil.Process(self._nodes[node].pid).children(recursive=True), self._nodes[node]]
         for process in processes:
             with suppress(psutil.NoSuchProcess):
@@ -61,7 +60,6 @@ class RayNodes:
         self._nodes[node].wait()
 
     def workers(self):
-        """The actors that score, on all nodes."""
         found = []
         for process in psutil.Process().children(recursive=True):
             with suppress(psutil.Error):

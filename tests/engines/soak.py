@@ -1,6 +1,6 @@
 """A reward service for long: 32 clients, a process killed each minute; memory stays, and no row is wrong or lost.
 
-python -m tests.engines.soak --minutes 60
+For an hour: `python -m tests.engines.soak --minutes 60`.
 """
 
 import argparse
@@ -47,7 +47,6 @@ class Soak:
     memory: list[float] = field(default_factory=list)  # MB of the older process, once it is warm
 
     def ends_of_memory(self):
-        """Medians of the first and last quarter."""
         quarter = max(1, len(self.memory) // 4)
         return statistics.median(self.memory[:quarter]), statistics.median(self.memory[-quarter:])
 

@@ -50,7 +50,6 @@ def judge(request, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def served(judge, tmp_path_factory):
-    """Makes judges behind one server."""
     with vllm(judge, 8192, tmp_path_factory.mktemp("vllm")) as server:
         yield lambda **settings: ServerJudge(str(judge), f"{server.url}/v1", **settings)
 
@@ -112,7 +111,6 @@ def test_captions_and_their_log_probabilities(captioner, photos, start, tmp_path
 
 @pytest.fixture(scope="module")
 def samples(photos):
-    """Four captions of each of four pictures."""
     return [CaptionSample(text, image, REFERENCES) for text in CAPTIONS for image in sorted(photos.iterdir())[:4]]
 
 
@@ -139,7 +137,6 @@ def test_what_a_judge_writes(served, local, samples):
 
 
 def save_reranker(folder):
-    """A reranker of texts."""
     torch.manual_seed(0)
     tokens = bert_tokenizer(64)
     sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}

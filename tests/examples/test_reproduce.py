@@ -1,13 +1,13 @@
 """Published figures run again: those whose data and weights are here; of the others, what is missing."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
 
 from examples.research.reproduce import DATA, WEIGHTS, main, reproduce
 from reward.errors import DataError, UnknownMetricError
-from reward.metaeval.bench import run_bench
 from reward.metaeval.published import Figure
 from tests.reward.metaeval.benchmarks.published_layouts import parquet
 from tests.reward.metaeval.small_benchmarks import write_rated
@@ -53,10 +53,9 @@ def test_what_is_here_runs_and_the_others_are_told_what_to_fetch(polaris):
     assert [each.published.metric for *_, each in found.compared].count("fleur") == 1
     assert {each.verdict for *_, each in found.compared if each.published.figure == -100} == {"differs"}
     data = lacks(found, DATA)
-    assert data.pop("nebula") == "hf download --repo-type dataset Ka2ukiMatsuda/Nebula"
-    assert data.pop("pascal-50s").startswith("give pascal-50s=PATH; from: the repository of FLEUR")
-    assert data.pop("caparena").endswith("capreward arena")
-    assert data == {}
+    assert list(data) == ["nebula", "pascal-50s", "caparena"]
+    assert data["nebula"] == "hf download --repo-type dataset Ka2ukiMatsuda/Nebula"
+    assert data["pascal-50s"].startswith("give pascal-50s=PATH; from: the repository of FLEUR")
     assert lacks(found, WEIGHTS) == {
         "fleur=llava-hf/llava-1.5-13b-hf": "hf download llava-hf/llava-1.5-13b-hf",
         "clipscore=ViT-B-32:openai": "hf download timm/vit_base_patch32_clip_224.openai",
@@ -68,10 +67,7 @@ def test_what_is_here_runs_and_the_others_are_told_what_to_fetch(polaris):
         "beitscore=not published": "not published: capreward train beitscore",
         "fleur_raw=llava-hf/llava-1.5-13b-hf": "scores of its authors, in a column fleur_raw of the benchmark's file",
     }
-    assert found.summary().startswith("14 published figures: ")
-    assert found.summary().endswith(" 11 not run")
-    titles = [table.title.partition(",")[0] for table in found.report("").tables]
-    assert titles == ["Beside published figures", "Not run", "Not run"]
+    assert re.fullmatch("14 published figures: .* 11 not run", found.summary())
 
 
 def test_words_choose_and_a_checkpoint_of_ones_own_stands_for_weights_that_nobody_has(polaris):
@@ -85,26 +81,6 @@ def test_words_choose_and_a_checkpoint_of_ones_own_stands_for_weights_that_nobod
         reproduce(["crossencoder"])
     with pytest.raises(UnknownMetricError):
         reproduce(["lenght"])
-
-
-def test_what_breaks_a_metric_is_told_and_the_others_run(polaris, monkeypatch):
-    def run(benchmarks, metrics, **options):
-        if metrics[0].name == "length":
-            raise RuntimeError("the GPU is full\nand much more")
-        return run_bench(benchmarks, metrics, **options)
-
-    monkeypatch.setattr("examples.research.reproduce.run_bench", run)
-    found = reproduce(["ALL", polaris])
-    assert {label for label, *_ in found.compared} == {"column:fleur"}
-    assert found.missing[WEIGHTS, "length", "the GPU is full"] == 2
-
-
-def test_captions_that_cannot_be_scored_are_told_in_place_of_a_verdict(polaris, tmp_path):
-    data = write_rated(tmp_path, 40, change=lambda row: row.update(candidate="" if row["image"] == "0.png" else "red"))
-    found = reproduce(["length", f"polaris={data}"])
-    assert not found.compared
-    [problem] = [lacks for _, _, lacks in found.missing]
-    assert "4 captions have no score, the first: the caption is empty" in problem
 
 
 def test_data_of_the_hub_are_fetched_if_asked_for_or_taken_from_the_cache(polaris, hub, monkeypatch, tmp_path):
@@ -132,8 +108,6 @@ def test_the_script_prints_and_writes_what_came_out(polaris, tmp_path, capsys):
     assert "| length | Polaris (test) | tau-c |" in (tmp_path / "table.md").read_text(encoding="utf-8")
     main(["length", polaris, "--json", "--quiet"])
     printed = capsys.readouterr()
-    assert ([value["coefficient"] for value in json.loads(printed.out)["compared"]], printed.err) == (
-        ["tau-c", "tau-b"],
-        "",
-    )
+    assert [value["coefficient"] for value in json.loads(printed.out)["compared"]] == ["tau-c", "tau-b"]
+    assert printed.err == ""
     assert main(["pacscore", polaris]) == 1  # its weights are not here

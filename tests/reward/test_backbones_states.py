@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoConfig, AutoModel
 
-from reward.backbones.states import CausalStates
+from reward.backbones.states import CausalStates, pool_states
 
 _ROTARY = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
 _ROTARY |= {"num_key_value_heads": 2, "vocab_size": 64, "initializer_range": 0.3}
@@ -48,6 +48,11 @@ def test_equals_one_prompt_at_a_time(name, budget):
     expected = torch.stack([torch.stack(row) for row in rows])
     found = states.encode(pairs, branches=BRANCHES, token_budget=budget)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+
+
+def test_what_a_model_gives_for_padding_is_left_out():
+    hidden = torch.tensor([[[1.0], [3.0]], [[5.0], [torch.nan]]])
+    assert pool_states(hidden, torch.tensor([[1, 1], [1, 0]])).tolist() == [[2, 3], [5, 5]]
 
 
 _qwen2 = make_decoder("qwen2")

@@ -47,6 +47,7 @@ def test_every_metric_folder_is_listed_with_a_scorer_and_no_checkpoint_is_of_two
         (["vela_avg_avg"], {}, "no metric is named 'vela_avg_avg'"),
         (["correlate"], {}, "no metric is named 'correlate'\\. The metrics are beitscore, bertscore, .*, vqascore;"),
         (["vela"], {"token_budgt": 5}, "metric 'vela' has no option 'token_budgt'; it has token_budget"),
+        (["vela"], {"model": "x"}, r'its source, as in load_scorer\("vela", "FOLDER"\) or -m vela=FOLDER'),
         (["vela"], {"batch_size": 64}, r"belongs to the call: scorer.score\(data, batch_size=64\)"),
         (["length", None], {}, 'source must be "embedded", a folder or a Hub id, got None'),
         (["length"], {"revision": "v2"}, "revision='v2' needs a Hub id, but source is 'embedded'"),

@@ -57,10 +57,12 @@ def read_battles(path: str | os.PathLike[str]) -> list[Battle]:
         if not battles:
             raise DataError(f"folder {path} holds no .json file of battles")
         return battles
-    entries = read_json(path)
+    entries = read_json(path) if path.suffix.lower() == ".json" else None
     if not isinstance(entries, list):
-        kind = type(entries).__name__
-        raise DataError(f"{path} must hold a JSON list of battles, got {kind}; captions go with --judge")
+        raise DataError(
+            f"{path} must hold a JSON list of battles; captions of two models or more go to `capreward compare`, or "
+            "here with --judge"
+        )
     if not entries:
         raise DataError(f"{path} holds no battles")
     return [check_battle(entry, f"{path}: battle {number}") for number, entry in enumerate(entries, start=1)]

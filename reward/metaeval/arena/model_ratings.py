@@ -24,8 +24,12 @@ BRADLEY_TERRY, ELO = "bradley-terry", "elo"
 SCORE = "score"  # of CapArena-Auto or of a leaderboard, which ranks models as Elo and Bradley-Terry do
 SPEARMAN, KENDALL = "spearman", "kendall"
 PUBLISHED = "caparena"  # the name of the ranking that ships with the package
-K, SCALE, BASE, START = 4.0, 400.0, 10.0, 1000.0
-_STEPS, _TOLERANCE = 200, 1e-9
+START = 1000.0  # the Elo rating of a model before its first battle
+K = 4.0  # most points that a battle moves
+SCALE = 400.0  # points by which a model leads whose chance is BASE times the other's
+BASE = 10.0
+_STEPS = 200  # of Newton's method, at most
+_TOLERANCE = 1e-9  # in a strength, at which it ends
 _POINTS_PER_UNIT = SCALE / math.log(BASE)  # of the Elo scale, in one unit of the logistic scale
 _FEWEST = 3  # models of two rankings; the correlation of two is always 1 or -1
 

@@ -22,8 +22,8 @@ from reward.metaeval.benchmarks.jsonl import as_item, is_score
 from reward.metaeval.classification import tie_threshold, verdicts
 from reward.registry import COLUMN, MetricSource
 
-PEOPLE, JUDGE, ANNOTATOR = "people", "judge", "annotator"
-TWICE = "in-400"  # the field of CapArena that marks the battles that a second annotator judged, too
+PEOPLE, JUDGE, ANNOTATOR = "people", "judge", "annotator"  # names of voters
+_HAS_ANNOTATOR = "in-400"  # the field of CapArena that marks the battles that a second annotator judged, too
 _BASELINE = MetricSource("length")
 _VERDICT_POINTS = {VERDICTS["A"]: 1.0, VERDICTS["B"]: 0.0, VERDICTS["tie"]: 0.5}  # of the first caption
 _VERDICT_WINNERS = {words: winner for winner, words in VERDICTS.items()}
@@ -256,15 +256,15 @@ def by_metric(
 
 
 def measure_position_bias(choices: Iterable[Sequence[Winner]]) -> PositionBias:
-    """Counts over many pairs.
+    """How much positions decided, counted over many pairs.
 
     Args:
-        choices: `Verdict.choices` of each pair. With one order a pair, that order must have been drawn at random for
-            the shares to say anything.
+        choices: for each pair the winners of its one or two orders, see `Verdict.choices`. Where pairs have one order,
+            it must have been drawn at random, or the shares say nothing.
     """
     first = second = ties = both_orders = inconsistent = reverse = 0
     for pair in choices:
-        # In the first order caption A was shown first, in the second one B.
+        # Caption A was shown first in the first order, and caption B in the second one, if there was one.
         for shown_first, winner in zip("AB", pair, strict=False):
             if winner == "tie":
                 ties += 1
@@ -281,15 +281,15 @@ def measure_position_bias(choices: Iterable[Sequence[Winner]]) -> PositionBias:
 
 def _by_annotator(battles: Sequence[Battle], path: Path) -> Voter:
     """Votes of a second annotator in another file, on the marked battles only where any are marked."""
-    any_marked = any(TWICE in battle for battle in battles)
+    any_marked = any(_HAS_ANNOTATOR in battle for battle in battles)
     counted = []
     for battle, other in zip(battles, _same_battles(battles, path), strict=True):
-        if any_marked and battle.get(TWICE) is not True:
+        if any_marked and battle.get(_HAS_ANNOTATOR) is not True:
             other = {**other, "winner": None}
         counted.append(other)
     annotator = by_people(counted)
     if annotator is None:
-        raise DataError(f"{path} has no 'winner' on these battles (on those marked {TWICE!r})")
+        raise DataError(f"{path} has no 'winner' on these battles (on those marked {_HAS_ANNOTATOR!r})")
     return replace(annotator, name=ANNOTATOR)
 
 
@@ -322,7 +322,8 @@ def _points(battle: Battle, field: str, points_of: Mapping[str, float]) -> float
     value = battle.get(field)
     if value is None:
         return math.nan
-    for words, points in points_of.items():  # with the full stop or without
+    for words, points in points_of.items():
+        # A verdict may lack its full stop.
         if isinstance(value, str) and value.rstrip(".") == words.rstrip("."):
             return points
     name = f"battle of {battle['source1']!r} and {battle['source2']!r} on {battle['img']!r}"
@@ -338,10 +339,10 @@ def _choices(battle: Battle) -> list[Winner]:
 
 
 def _score_points(battles: Sequence[Battle], human_points: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, float]:
-    """Turns scores (N, 2) into points, with as many ties as people gave in the battles that both have decided.
+    """Points (N,) by scores (N, 2), and the threshold: battles whose scores differ by no more are ties.
 
-    The threshold comes with them: battles whose scores differ by no more are ties. Battles of the source `human` have
-    no say, and get no points. Where people have decided nothing, only equal scores are ties.
+    The threshold gives as many ties as people gave, in the battles that have both scores and their verdict. Where there
+    is no such battle, only equal scores are ties. Battles of the source `human` get no points.
 
     Source: Cheng et al., "CapArena", 2025, section 4.2.
     """

@@ -39,9 +39,9 @@ class BenchmarkSpec:
             of the published files; none for the common JSONL form only, which is read for every benchmark.
         config: which configuration of a data set on the Hub, for `load`.
         refine: module:function, called with (items, part) on what was read in either form; checks or changes the items.
-        drawn: how many references of an item a metric sees, drawn at random where it has more; 0 for all of them.
-        documents: what a document of CIDEr's corpus is: the references of an `"image"`, or as published figures have
-            it those of a `"row"`, so that an image counts once for each of its captions.
+        drawn_references: how many references of an item a metric sees, drawn at random where it has more; 0 for all.
+        cider_documents: what a document of CIDEr's corpus is: the references of an `"image"`, or as published figures
+            have it those of a `"row"`, so that an image counts once for each of its captions.
         judgments: `"single"` if each of several ratings of a caption counts by itself, with the score repeated, or
             `"mean"` if their mean counts.
         judged_by: what its ratings or labels are, in words: `"human judgments"`, or those of made data.
@@ -52,7 +52,7 @@ class BenchmarkSpec:
         origin: where its files come from.
         licence: their terms, or that none are stated.
         hub: id of its data set on the Hub, read when no path is given; None if we know of none.
-        tasks: whether the category of an item is its task, see `CaptionSample`.
+        category_is_task: whether the category of an item is its task, see `CaptionSample`.
         parts: names of its parts, the default one first; empty if it has only one.
         checked: `"public"` if the loader ran on the public files, `"schema"` if only on small files that we wrote in
             the documented form, `"own"` for data of this project.
@@ -66,8 +66,8 @@ class BenchmarkSpec:
     load: str = ""
     config: str = ""
     refine: str = ""
-    drawn: int = 0
-    documents: str = "row"
+    drawn_references: int = 0
+    cider_documents: str = "row"
     judgments: str = "single"
     judged_by: str = "human judgments"
     ties: str = "half"
@@ -76,7 +76,7 @@ class BenchmarkSpec:
     origin: str = ""
     licence: str = ""
     hub: str | None = None
-    tasks: bool = False
+    category_is_task: bool = False
     parts: tuple[str, ...] = ()
     checked: str = "schema"
 
@@ -87,13 +87,19 @@ class Benchmark:
 
     Args:
         spec: its facts.
-        rows: a row for each of N items: captions and images (each a tuple of one or two), references (a tuple),
-            image_id (the bootstrap draws whole images), category, question and cells (further ones that a metric
-            needs). Of a rated caption `ratings` is {aspect: a number for each rater}; of a pair `label` is the place of
-            the better caption, 0 or 1, or NaN for a tie.
+        rows: a row for each of N items, with the columns:
+            - `captions`, `images`: a tuple of one or two each;
+            - `references`: a tuple of texts;
+            - `image_id`: names the image; the bootstrap draws whole images;
+            - `category`: a text, empty where there is none;
+            - `question`: a text or None;
+            - `cells`: {name: cell} of further columns that a metric needs;
+            - `ratings`, of a rated caption: {aspect: a number for each rater};
+            - `label`, of a pair: the place of the better caption, 0 or 1, or NaN for a tie.
         columns: {name: scores that came with the data (N, K)}, NaN where there is none.
-        part: which part it is.
-        draws: how often `spec.drawn` references are drawn of each item, for as many scores of a caption; 0 takes all.
+        part: name of the part, one of `spec.parts`; empty for a whole benchmark.
+        draws: how many times `spec.drawn_references` are drawn of each item; each draw scores all captions once more.
+            0 takes all references.
         provenance: of one's own ratings, in a line how many there are, in which columns and by whom; else empty.
 
     Example:
@@ -114,7 +120,10 @@ class Benchmark:
     def of(
         cls, spec: BenchmarkSpec, items: Iterable[Mapping[str, Any]], part: str = "", *, draws: int = 0
     ) -> Benchmark:
-        """Of items as `reward.metaeval.benchmarks.jsonl.as_item` makes them, whose `columns` are {name: K scores}."""
+        """The benchmark of items as `reward.metaeval.benchmarks.jsonl.as_item` makes them.
+
+        Their `columns`, {name: K scores} of each item, become arrays (N, K).
+        """
         import pandas as pd
 
         rows = pd.DataFrame(list(items), dtype=object)  # None stays None
@@ -122,13 +131,14 @@ class Benchmark:
             rows = rows.astype({"label": float})
         scores_of_items = [] if rows.empty else rows.pop("columns").tolist()
         names = dict.fromkeys(name for scores in scores_of_items for name in scores)
-        nothing = (np.nan,) * CAPTIONS[spec.form]
+        unscored = (np.nan,) * CAPTIONS[spec.form]
         columns = {}
         for name in names:
-            values = np.array([scores.get(name, nothing) for scores in scores_of_items], dtype=np.float64)
+            values = np.array([scores.get(name, unscored) for scores in scores_of_items], dtype=np.float64)
             if not np.isnan(values).all():
                 columns[name] = values
-        if not spec.drawn or all(len(references) <= spec.drawn for references in rows["references"]):
+        # No item has more references than a metric sees: every draw would be the same.
+        if not spec.drawn_references or all(len(texts) <= spec.drawn_references for texts in rows["references"]):
             draws = 0
         return cls(spec, rows, columns, part, draws)
 
@@ -142,8 +152,8 @@ class Benchmark:
         """Number N of items, and K of the captions to score in each: 1, 2 or 4."""
         return len(self.rows), CAPTIONS[self.spec.form]
 
-    def part_of(self, members: np.ndarray) -> Benchmark:
-        """The items for which `members` (N,) is true."""
+    def subset(self, members: np.ndarray) -> Benchmark:
+        """The benchmark of those items for which `members` (N,) is true."""
         columns = {name: values[members] for name, values in self.columns.items()}
         return replace(self, rows=self.rows[members].reset_index(drop=True), columns=columns)
 
@@ -155,14 +165,14 @@ class Benchmark:
             draw: which draw of references, 1 to `draws`, where some are drawn.
         """
         samples: list[CaptionSample | None] = []
-        texts = self.references(draw) if references else [()] * len(self.rows)
-        for item, references_of_item in zip(self.rows.to_dict("records"), texts, strict=True):
+        references_of_items = self.references(draw) if references else [()] * len(self.rows)
+        for item, item_references in zip(self.rows.to_dict("records"), references_of_items, strict=True):
             context = {"question": item["question"], "columns": item["cells"]}
-            if self.spec.tasks:
+            if self.spec.category_is_task:
                 context["task"] = item["category"] or None
             for image, caption in product(item["images"], item["captions"]):
                 try:
-                    sample = CaptionSample(caption, image=image, references=references_of_item, **context)
+                    sample = CaptionSample(caption, image=image, references=item_references, **context)
                 except InvalidSampleError:  # such as an empty caption: published data have some
                     samples.append(None)
                 else:
@@ -171,11 +181,11 @@ class Benchmark:
 
     def references(self, draw: int = 1) -> list[tuple[str, ...]]:
         """The references of each item that a metric sees, N tuples; `draw` as in `samples`."""
-        references = []
+        references_of_items = []
         for number, item_references in enumerate(self.rows["references"]):
             texts = tuple(text for text in item_references if not is_blank(text))
-            if self.draws and len(texts) > self.spec.drawn:
+            if self.draws and len(texts) > self.spec.drawn_references:
                 generator = random.Random(f"capreward {self.spec.name} draw {draw} {number} references")
-                texts = tuple(generator.sample(texts, self.spec.drawn))
-            references.append(texts)
-        return references
+                texts = tuple(generator.sample(texts, self.spec.drawn_references))
+            references_of_items.append(texts)
+        return references_of_items

@@ -44,7 +44,7 @@ def load_captions(
     items = []
     for _, item in read_items(reader, candidate_column=candidate_column, **columns):
         items.append({**item, "ratings": {}})
-    spec = BenchmarkSpec(reader.name, reader.name, RATINGS, "tau-c", documents="image", checked="own")
+    spec = BenchmarkSpec(reader.name, reader.name, RATINGS, "tau-c", cider_documents="image", checked="own")
     return Benchmark.of(spec, items)
 
 

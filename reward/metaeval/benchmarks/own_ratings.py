@@ -21,10 +21,10 @@ from reward.scoring.sources import Source
 
 _CORRELATIONS = {name: name for name in ("tau-c", "tau-b", "spearman", "pearson")}
 _SPEC = BenchmarkSpec(
-    "ratings", "", RATINGS, "tau-c", _CORRELATIONS, documents="image", judgments="mean", checked="own"
+    "ratings", "", RATINGS, "tau-c", _CORRELATIONS, cider_documents="image", judgments="mean", checked="own"
 )
 _LABELS = replace(_SPEC, statistic="auc", statistics={"AUROC": "auc", "AP": "ap", **_CORRELATIONS})
-_PAIRS = BenchmarkSpec("pairs", "", PAIRS, "accuracy", documents="image", checked="own")
+_PAIRS = BenchmarkSpec("pairs", "", PAIRS, "accuracy", cider_documents="image", checked="own")
 
 _ONE_OF_TWO = re.compile(r"(candidate|cand|caption|response|text)s?[ _-]?([ab]|[0-2])", re.IGNORECASE)
 _CHOSEN = ["chosen", "rejected"]  # columns whose names say which caption is better
@@ -101,7 +101,9 @@ def load_ratings(
             count += sum(map(len, item["ratings"].values()))
         noun = "columns" if len(rating_columns) > 1 else "column"
         names = join_names(rating_columns, most=10)
-        provenance = f"{count} ratings in {noun} {names}{raters}, of {len(items)} captions in column {caption}"
+        different = len({_caption_key(item) for item in items})
+        repeats = "" if different == len(items) else f" ({different} different ones)"
+        provenance = f"{count} ratings in {noun} {names}{raters}, of {len(items)} captions{repeats} in column {caption}"
     benchmark = Benchmark.of(replace(spec, name=reader.name, title=reader.name), items)
     return replace(benchmark, provenance=provenance)
 
@@ -269,7 +271,9 @@ class _Scale:
             return _WORDS[word]
         try:
             return read_number(written)
-        except InvalidSampleError:
+        except InvalidSampleError as error:
+            if written[0].isdigit() and "," in written:  # 1,234, which --rating-map cannot name
+                raise DataError(f"column {column!r} of {self.name}: {error}") from None
             self._note_unknown(column, written)
             return None
 
@@ -289,12 +293,14 @@ class _Scale:
 
 
 def _class_names(reader: Source) -> dict[str, list[str]]:
-    """{column: names of its classes} of the columns that `datasets` calls ClassLabel."""
+    """{column: names of its classes} of the columns that `datasets` calls ClassLabel, or lists of it."""
     metadata = getattr(reader.schema, "metadata", None) or {}
     described = json.loads(metadata.get(b"huggingface", b"{}"))
     features = (described.get("info") or {}).get("features") or {}
     names = {}
     for column, feature in features.items():
+        if isinstance(feature, dict) and isinstance(feature.get("feature"), dict):  # of a list of them
+            feature = feature["feature"]
         if isinstance(feature, dict) and feature.get("_type") == "ClassLabel":
             names[column] = feature["names"]
     return names

@@ -198,7 +198,7 @@ def load_model(
             "(`capreward train beitscore`)"
         )
     dtype, device = parse_dtype(dtype), usable_device(device)
-    folder = resolve_checkpoint(checkpoint, metric=SPEC.name, revision=revision)
+    folder = resolve_checkpoint(checkpoint, model=SPEC.name, revision=revision)
     where = f"BEiTScore checkpoint {os.fspath(checkpoint)!r}"
     config = BeitScoreConfig.from_dict(read_config(folder, metric=SPEC.name))
     tokenizer = BeitScoreTokenizer.from_folder(folder, max_tokens=config.max_text_tokens)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
+from PIL import Image
 from torch import nn
 
-from reward.backbones.clip import Scaling
 from reward.metrics.beitscore.config import BeitScoreConfig
 from reward.metrics.beitscore.encoder import EPS, Beit3
-
-if TYPE_CHECKING:
-    from PIL import Image
 
 
 @dataclass
@@ -71,7 +68,9 @@ class BeitScoreModel(nn.Module):
         Args:
             image: RGB, of any size; the sides are scaled independently, nothing is cropped.
         """
-        return torch.from_numpy(Scaling(self.config.image_size)(image))
+        side = self.config.image_size
+        scaled = image.resize((side, side), Image.Resampling.BICUBIC)
+        return torch.from_numpy(np.array(scaled, dtype=np.uint8).transpose(2, 0, 1))
 
     def encode(
         self, image: torch.Tensor, text_ids: torch.Tensor, text_padding_mask: torch.Tensor | None = None

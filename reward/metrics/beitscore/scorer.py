@@ -90,8 +90,8 @@ class BeitScoreScorer(TrainedScorer):
         ids, is_cut = self.tokenizer.encode(candidates)
         lengths = [self._image_tokens + len(row) for row in ids]
 
-        # Image and caption read each other in every layer, so what captions of one image share ends with its embedding.
-        # Batches are of candidates of similar length, in another order than the candidates.
+        # Image and caption read each other in every layer, so captions of one image share no more than its embedding.
+        # A batch has candidates of similar length, so `order` has their indices as the batches have them.
         order: list[int] = []
         logits: list[torch.Tensor] = []
         for batch in token_budget_batches(lengths, self.token_budget, batch_size):
@@ -108,7 +108,7 @@ class BeitScoreScorer(TrainedScorer):
         return CandidateScores(scores, is_cut)
 
     def _windows(self, groups: list[Group], batch_size: int | None) -> Iterator[list[Group]]:
-        # The embeddings of all images of a window are in memory, each as long as a batch's patches.
+        # The embeddings of all images of a window are in memory at once, and each is as long as its patches.
         most_images = max(1, _WINDOW_BUDGETS * self.token_budget // self._image_tokens)
         return windows(groups, self.window_size, most_images)
 

@@ -19,8 +19,8 @@ from reward.metrics.scorer import CandidateScores, Group
 
 # The layers that agree best with people, as the authors' package has them.
 _LAYERS = {"bert-base-uncased": 9, "bert-large-uncased": 18, "roberta-base": 10, "roberta-large": 17}
-# A GPU wants much work at once. A CPU is fastest while the states between two layers fit its caches.
-_TOKENS_PER_PASS, _TOKENS_PER_PASS_CPU = 8192, 512
+_TOKENS_PER_PASS = 8192  # on a GPU, which wants much work at once
+_TOKENS_PER_PASS_CPU = 512  # a CPU is fastest while the states between two layers fit its caches
 
 
 class BertScorer(BorrowedScorer):

@@ -44,7 +44,7 @@ class ClipScorer(BorrowedScorer):
         towers: the CLIP.
         activation: `"quick_gelu"` or `"gelu"`, of a file that does not say; see `reward.backbones.load_clip`.
         prefix: words before every caption and reference, such as `""`; None is the paper's, "A photo depicts ".
-        cache, cache_size: see `ClipTowers.keep_features`; without a folder nothing is kept.
+        cache, cache_size: see `ClipTowers.feature_caches`; without a folder nothing is kept.
 
     Example:
         >>> from PIL import Image
@@ -72,14 +72,14 @@ class ClipScorer(BorrowedScorer):
     ) -> None:
         self.model, self.activation = towers, activation
         self.prefix = self.words if prefix is None else prefix
-        if self.is_of_siglip and towers.sigmoid is None:
+        if self.is_of_siglip and towers.scale_and_bias is None:
             raise CheckpointError(
                 f"this CLIP has no logit_bias, which {self.spec.name} needs: take clipscore, or give {self.needs}"
             )
-        if towers.sigmoid is not None and not self.is_of_siglip:
+        if towers.scale_and_bias is not None and not self.is_of_siglip:
             logger.warning("this CLIP is a SigLIP, whose cosines are near 0 or below: siglipscore is its own score")
         if cache is not None:
-            self.caches = towers.keep_features(cache, cache_size, fingerprint_code(__name__), "unit length")
+            self.caches = towers.feature_caches(cache, cache_size, fingerprint_code(__name__), "unit length")
 
     @classmethod
     def _resolve(cls, name: str, revision: str | None) -> Path:
@@ -206,7 +206,7 @@ class SiglipScorer(ClipScorer):
     is_of_siglip = True
 
     def _rate(self, image: np.ndarray, references: np.ndarray | None) -> np.ndarray:
-        scale, bias = self.model.sigmoid
+        scale, bias = self.model.scale_and_bias
         scores: np.ndarray = 1 / (1 + np.exp(-(scale * image + bias)))
         return scores
 

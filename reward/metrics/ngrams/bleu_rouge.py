@@ -12,7 +12,9 @@ from reward.metrics.ngrams import BLEU, ROUGE_L
 from reward.metrics.ngrams.counting import all_ngrams, longest_common
 from reward.metrics.ngrams.scorer import NgramScorer, Words
 
-_TINY, _SMALL = 1e-15, 1e-9  # the package's smoothing: nothing is divided by 0, and no match leaves a score of nearly 0
+# The package's smoothing, in numerators and in denominators: nothing is divided by 0, and no match leaves nearly 0.
+_TINY = 1e-15
+_SMALL = 1e-9
 _BETA = 1.2
 
 Ngram = tuple[str, ...]

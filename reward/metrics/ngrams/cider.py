@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 FREQUENCIES_FILE = "document_frequencies.json"
-_MOST, _SIGMA = 4, 6.0  # words of an n-gram; words by which lengths may differ
+_MOST_WORDS = 4  # of an n-gram
+_SIGMA = 6.0  # words: the standard deviation by which lengths may differ
 _DOCUMENTS_AT_ONCE = 10_000  # whose texts are in memory and given to one Java process
 
 
@@ -89,7 +90,7 @@ class CiderScorer(NgramScorer):
                 documents += times
                 ngrams_of_document: set[tuple[str, ...]] = set()
                 for text in references:
-                    ngrams_of_document.update(all_ngrams(words[text].split(), _MOST))
+                    ngrams_of_document.update(all_ngrams(words[text].split(), _MOST_WORDS))
                 for ngram in ngrams_of_document:
                     counts[ngram] += times
         if documents < 2 or all(count == documents for count in counts.values()):
@@ -121,18 +122,18 @@ class CiderScorer(NgramScorer):
             weighed_references = [self._weigh(reference.split()) for reference in references]
             for candidate in candidates:
                 weighed = self._weigh(candidate.split())
-                sums = [0.0] * _MOST  # for each n, over the references
+                sums = [0.0] * _MOST_WORDS  # for each n, over the references
                 for weighed_reference in weighed_references:
                     for n, similarity in enumerate(_similarities(weighed, weighed_reference)):
                         sums[n] += similarity
-                scores.append(10 * (sum(sums) / _MOST / len(references)))
+                scores.append(10 * (sum(sums) / _MOST_WORDS / len(references)))
         return scores
 
     def _weigh(self, words: list[str]) -> _Weighed:
         rarity, rarest = self._rarity, self._rarest
         # pycocoevalcap weighs each n apart, and takes the number of pairs of words for the length of a text.
         weights_by_order, lengths = [], []
-        for counts in ngram_counts(words, _MOST):
+        for counts in ngram_counts(words, _MOST_WORDS):
             weights = {ngram: times * rarity.get(ngram, rarest) for ngram, times in counts.items()}
             weights_by_order.append(weights)
             lengths.append(math.sqrt(sum(weight**2 for weight in weights.values())))
@@ -154,7 +155,7 @@ class CiderScorer(NgramScorer):
         """
         if os.fspath(source) == "embedded":
             return cls()
-        folder = resolve_checkpoint(source, metric=CIDER.name, revision=revision)
+        folder = resolve_checkpoint(source, model=CIDER.name, revision=revision)
         config = read_config(folder, metric=CIDER.name)
         path = folder / FREQUENCIES_FILE
         try:
@@ -197,7 +198,7 @@ def _similarities(candidate: _Weighed, reference: _Weighed) -> list[float]:
     """Similarity for each n: cosine with clipped weights, less for a different number of words."""
     length_penalty = math.e ** (-((candidate.pairs - reference.pairs) ** 2) / (2 * _SIGMA**2))
     similarities = []
-    for n in range(_MOST):
+    for n in range(_MOST_WORDS):
         weights, reference_weights = candidate.weights_by_order[n], reference.weights_by_order[n]
         product = 0.0
         for ngram, weight in weights.items():

@@ -18,7 +18,8 @@ _FLAGS = ("-Dfile.encoding=UTF-8", "-Duser.language=en", "-Duser.country=US", "-
 
 _PACKAGE = "pycocoevalcap.tokenizer.ptbtokenizer"
 _BETWEEN = "\n\nx\n"
-_CACHED_TEXTS, _CACHED_CHARACTERS = 50_000, 2_000  # most texts in the cache, and most characters of one
+_CACHED_TEXTS = 50_000  # in the cache, at most
+_CACHED_CHARACTERS = 2_000  # of one of them, at most
 # Starting Java takes longer than the work, and several metrics tokenise the same texts in turn. There is no lock: a
 # process forked at the wrong moment would wait for it for ever. So other threads may change the dict at any time.
 _words_of_part: dict[str, str] = {}

@@ -31,7 +31,7 @@ def load_model(
 ) -> VelaModel:
     """Loads a checkpoint; see `TrainedScorer.from_pretrained`."""
     dtype, device = parse_dtype(dtype), usable_device(device)
-    folder = resolve_checkpoint(checkpoint, metric=SPEC.name, revision=revision)
+    folder = resolve_checkpoint(checkpoint, model=SPEC.name, revision=revision)
     where = f"VELA checkpoint {os.fspath(checkpoint)!r}"
     # What the small files and the header of the weights say is compared before anything large is read.
     config = VelaConfig.from_dict(read_config(folder, metric=SPEC.name))

@@ -1,5 +1,7 @@
 """VelaModel: prompts as tokens, a language-model branch, a CLIP branch, and a head. Each part can be run alone.
 
+As in the paper, g_r2c relates references to candidate (the language model) and g_i2c image to candidate (the CLIP).
+A branch is a `backbone`, which is frozen, or has an `architecture` of its own, whose weights are in the checkpoint.
 Letters of the shapes: N captions, A aspects, B rows of a batch, L tokens of a row, d the size of a branch's vectors.
 """
 
@@ -23,9 +25,10 @@ from reward.metrics.vela.backbones import make_decoder, make_towers
 from reward.metrics.vela.config import FusionSettings, ImageConfig, TextConfig, VelaConfig
 from reward.metrics.vela.prompts import lay_out
 
-_REFERENCE_MARK, _REFERENCE_SEPARATOR = "- ", "\n"  # before each reference, and between two
+_REFERENCE_MARK = "- "  # before each reference
+_REFERENCE_SEPARATOR = "\n"  # between two references
 _FEWEST_TOKENS = 8  # of a reference that is cut; fewer say nothing
-_POSITION_TABLES = ("wpe", "embed_positions", "position_embeddings")  # GPT-2, OPT, and others without rotation
+_POSITION_TABLES = ("wpe", "embed_positions", "position_embeddings")  # names in networks without rotary positions
 
 
 class PromptTokens(NamedTuple):
@@ -38,14 +41,14 @@ class PromptTokens(NamedTuple):
 
 
 class PromptTokenizer:
-    """Turns captions into prompts of token ids: rubric and references, then the candidate, then the cue.
+    """Turns captions into prompts of token ids: rubric and references, then the candidate, then the cue for a score.
 
     The parts of the prompt itself may hold control tokens, as the chat template writes them. References and candidates
     are encoded as plain text, so that no caption can end its turn and write the rest of the prompt.
 
     Args:
         tokenizer: a `transformers` tokenizer.
-        config: prompts and room.
+        config: its prompt texts, and the most tokens of a prefix and of a candidate.
 
     Raises:
         ConfigError: a rubric leaves no room for a reference in `max_prefix_tokens`.
@@ -54,25 +57,26 @@ class PromptTokenizer:
 
     def __init__(self, tokenizer: Any, config: TextConfig) -> None:
         self.tokenizer, self.config = tokenizer, config
-        # References come again with every caption of their image, and captions with every metric.
+        # References come again with every caption of their image, so the tokens of texts are remembered.
         self._plain = Remembered(PlainTextEncoder(tokenizer))
         self._mark = self._parse(_REFERENCE_MARK)
         self._separator = self._parse(_REFERENCE_SEPARATOR)
-        # {(aspect, whether there are references): ids of the layout's start, middle and tail}
+        # {(aspect, whether there are references): ids of start, middle and tail, see `lay_out`}
         self._layouts: dict[tuple[str, bool], tuple[list[int], list[int], list[int]]] = {}
         template = tokenizer if config.chat_template else None
         for aspect, prompt in config.prompts.items():
             for with_references in (False, True):
                 start, middle, tail = lay_out(prompt, with_references=with_references, tokenizer=template)
                 self._layouts[aspect, with_references] = (self._parse(start), self._parse(middle), self._parse(tail))
-            self._check(aspect)
+            self._check_layout(aspect)
 
     def _parse(self, text: str) -> list[int]:
         """Ids of a part of the prompt itself, with control tokens."""
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False)
         return ids
 
-    def _check(self, aspect: str) -> None:
+    def _check_layout(self, aspect: str) -> None:
+        """Refuses a prompt without a cue, or whose own text leaves no room for a reference."""
         start, middle, tail = self._layouts[aspect, True]
         if not tail:
             raise ValueError(f"the prompt of {aspect!r} has nothing after the candidate: it needs a cue")
@@ -84,7 +88,7 @@ class PromptTokenizer:
             )
 
     @property
-    def longest(self) -> int:
+    def max_tokens(self) -> int:
         """Most tokens that a prompt can have."""
         longest_tail = max(len(tail) for _, _, tail in self._layouts.values())
         return self.config.max_prefix_tokens + self.config.max_candidate_tokens + longest_tail
@@ -119,18 +123,19 @@ class PromptTokenizer:
     def prefix(self, references: Sequence[str], aspect: str) -> tuple[list[int], bool]:
         """Ids of everything before the candidate, at most `max_prefix_tokens`, and whether a reference was cut.
 
-        References that do not fit are cut at their ends, the longest first. If a reference would keep fewer than 8
-        tokens, the last ones are dropped instead.
+        References that do not fit are cut at their ends, the longest first. If they would keep fewer than
+        `_FEWEST_TOKENS` tokens, the last ones are dropped instead.
         """
         start, middle, _ = self._layouts[aspect, bool(references)]
         texts = [self._plain(reference) for reference in references]
-        extra = len(self._mark) + len(self._separator)  # tokens that each reference takes besides its text
+        frame = len(self._mark) + len(self._separator)  # tokens that each reference takes besides its text
         # The first reference has no separator before it.
         room = self.config.max_prefix_tokens - len(start) - len(middle) + len(self._separator)
-        is_cut = sum(map(len, texts)) + extra * len(texts) > room
+        is_cut = sum(map(len, texts)) + frame * len(texts) > room
         if is_cut:
-            texts = texts[: max(1, room // (extra + _FEWEST_TOKENS))]
-            limit = _common_limit([len(text) for text in texts], room - extra * len(texts))
+            most_references = max(1, room // (frame + _FEWEST_TOKENS))
+            texts = texts[:most_references]
+            limit = _common_limit([len(text) for text in texts], room - frame * len(texts))
             texts = [text[:limit] for text in texts]
         ids = [*start]
         for number, text in enumerate(texts):
@@ -163,7 +168,7 @@ class TextBranch(nn.Module):
     Args:
         model: a causal language model of transformers; its head is not used.
         tokenizer: its tokenizer.
-        config: prompts and room.
+        config: see TextConfig.
 
     Raises:
         ValueError: the model has fewer positions than a prompt may have tokens.
@@ -198,12 +203,12 @@ class TextBranch(nn.Module):
             prompts: N rows of A prompts.
             token_budget, max_rows: see `CausalStates.encode`.
         """
-        # The candidates of a group have the same rubric and references before them, often many times as long as they
-        # are. In a causal model, the states of this prefix do not depend on what follows. So CausalStates reads each
-        # distinct prefix once, and its keys and values, the prefix cache, serve all candidates: the states are the same
-        # as of whole prompts, but for rounding. If the prompts of the aspects differ in the cue alone, a candidate is
-        # read once for all aspects too.
+        # The candidates of a group share a prefix of rubric and references, often many times as long as a candidate. In
+        # a causal model, the states of a prefix do not depend on what follows. So CausalStates reads each distinct
+        # prefix once, and its keys and values (the prefix cache) serve all candidates. The states equal those of whole
+        # prompts, but for rounding.
         if _differ_in_tails(prompts):
+            # Only the cue depends on the aspect: each candidate is read once for all aspects, too.
             trunks = [(row[0].prefix, row[0].candidate) for row in prompts]
             tails = [prompt.tail for prompt in prompts[0]]
             return self._states.encode(trunks, branches=tails, token_budget=token_budget, max_rows=max_rows)
@@ -216,7 +221,7 @@ class TextBranch(nn.Module):
 
 
 def _differ_in_tails(prompts: Sequence[Sequence[PromptTokens]]) -> bool:
-    """Whether there are several aspects, whose prompts of a caption are equal up to what follows the candidate."""
+    """Whether there are several aspects, and the prompts of each caption differ only after the candidate."""
     for row in prompts:
         for prompt in row[1:]:
             if prompt.prefix != row[0].prefix or prompt.candidate != row[0].candidate:
@@ -228,10 +233,10 @@ def _check_positions(decoder: nn.Module, prompts: PromptTokenizer) -> None:
     """Refuses prompts that are longer than a learned position table, on which a run would fail later."""
     for name, module in decoder.named_modules():
         is_table = isinstance(module, nn.Embedding) and name.rsplit(".", 1)[-1] in _POSITION_TABLES
-        if is_table and module.num_embeddings < prompts.longest:
+        if is_table and module.num_embeddings < prompts.max_tokens:
             raise ValueError(
-                f"the language model has {module.num_embeddings} positions, but prompts take up to {prompts.longest}: "
-                f"lower max_prefix_tokens={prompts.config.max_prefix_tokens} or "
+                f"the language model has {module.num_embeddings} positions, but prompts take up to "
+                f"{prompts.max_tokens}: lower max_prefix_tokens={prompts.config.max_prefix_tokens} or "
                 f"max_candidate_tokens={prompts.config.max_candidate_tokens}"
             )
 
@@ -318,17 +323,12 @@ class VelaModel(nn.Module):
         if config.fusion is not None:
             self.fusion = TransformerFusion(sizes, config.fusion)
             size = config.fusion.width
-        rows = len(config.aspects)
-        self.weight = nn.Parameter(torch.zeros(rows, size))  # zeros: every score starts at 0.5
-        self.bias = nn.Parameter(torch.zeros(rows))
+        self.weight = nn.Parameter(torch.zeros(len(config.aspects), size))  # zeros: every score starts at 0.5
+        self.bias = nn.Parameter(torch.zeros(len(config.aspects)))
 
     @classmethod
     def from_config(
-        cls,
-        config: VelaConfig,
-        *,
-        tokenizer: Any | None = None,
-        dtype: torch.dtype | None = None,
+        cls, config: VelaConfig, *, tokenizer: Any | None = None, dtype: torch.dtype | None = None
     ) -> VelaModel:
         """Builds a model with an untrained head and untrained adapters.
 
@@ -363,7 +363,11 @@ class VelaModel(nn.Module):
             parts.append(g_r2c)
         if g_i2c is not None:  # what relates image and candidate is the same for all aspects
             parts.append(g_i2c[:, None].expand(-1, len(self.config.aspects), -1))
-        return torch.sigmoid((self.fusion(torch.cat(parts, dim=-1)) * self.weight).sum(-1) + self.bias)
+        return self._scores(torch.cat(parts, dim=-1), self.weight, self.bias)
+
+    def _scores(self, vectors: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        """Scores (...) in [0, 1] of the branches' vectors side by side (..., size), a row of weights for each."""
+        return torch.sigmoid((self.fusion(vectors) * weight).sum(-1) + bias)
 
     def forward(
         self,
@@ -392,5 +396,4 @@ class VelaModel(nn.Module):
             g_i2c = self.image.relate(towers.encode_image(pixels), towers.encode_text(clip_ids))
             parts.append(g_i2c if sample is None else g_i2c[sample])
         # The row of weights of each row's aspect: a batch may hold several aspects, as a data set gives them.
-        logits = (self.fusion(torch.cat(parts, dim=-1)) * self.weight[aspect]).sum(-1) + self.bias[aspect]
-        return VelaOutput(scores=torch.sigmoid(logits))
+        return VelaOutput(scores=self._scores(torch.cat(parts, dim=-1), self.weight[aspect], self.bias[aspect]))

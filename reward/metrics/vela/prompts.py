@@ -54,7 +54,8 @@ def _default_prompts() -> dict[str, AspectPrompt]:
 DEFAULT_PROMPTS: dict[str, AspectPrompt] = _default_prompts()
 
 # Marks for the places of the texts, in private-use characters, which no chat template has.
-_REFERENCES, _CANDIDATE = "\ue000references\ue001", "\ue000candidate\ue001"
+_REFERENCES = "\ue000references\ue001"
+_CANDIDATE = "\ue000candidate\ue001"
 # Some chat templates insert the date of today, on which scores must not depend.
 _TEMPLATE_DATE = "01 January 2025"
 

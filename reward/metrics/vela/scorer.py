@@ -35,7 +35,7 @@ class VelaScorer(TrainedScorer):
         model: a trained model.
         token_budget: most tokens of one forward pass of the language model, counting padding; lower it if memory
             runs out. By default 32,768 on a GPU, 8,192 on a CPU.
-        cache, cache_size: see `ClipTowers.keep_features`; without a folder nothing is kept.
+        cache, cache_size: see `ClipTowers.feature_caches`; without a folder nothing is kept.
 
     Example:
         >>> from PIL import Image
@@ -59,7 +59,7 @@ class VelaScorer(TrainedScorer):
         self.spec = replace(SPEC.with_aspects(model.config.aspects), needs_image=model.image is not None)
         if cache is not None and model.image is not None:
             config = model.config.to_dict()["image"]
-            self.caches = model.image.towers.keep_features(cache, cache_size, fingerprint_code(__name__), config)
+            self.caches = model.image.towers.feature_caches(cache, cache_size, fingerprint_code(__name__), config)
 
     @classmethod
     def _load(cls, checkpoint: str | os.PathLike[str], **placing: Any) -> tuple[VelaModel]:

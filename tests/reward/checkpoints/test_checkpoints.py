@@ -56,7 +56,7 @@ def test_what_is_not_there_is_told(source, revision, message, tmp_path, monkeypa
     (tmp_path / "there").mkdir()
     monkeypatch.chdir(tmp_path)
     with pytest.raises(CheckpointError, match=message):
-        resolve_checkpoint(source, metric="toy", revision=revision)
+        resolve_checkpoint(source, model="toy", revision=revision)
 
 
 @pytest.mark.parametrize(
@@ -196,12 +196,12 @@ def test_push_then_resolve_gives_the_same_checkpoint(tmp_path, hub):
     assert sorted(hub.files("someone/toy")) == [".gitattributes", "README.md", "config.json", "model.safetensors"]
     assert hub.files("someone/toy")["README.md"] == b'load_scorer("toy", "someone/toy")'
     push_checkpoint(save_toy(local, 4.0), "someone/toy", revision="next")
-    assert held_value(resolve_checkpoint("someone/toy", metric="toy", revision="next")) == 4.0
-    assert held_value(resolve_checkpoint("someone/toy", metric="toy")) == 3.0
+    assert held_value(resolve_checkpoint("someone/toy", model="toy", revision="next")) == 4.0
+    assert held_value(resolve_checkpoint("someone/toy", model="toy")) == 3.0
     with pytest.raises(CheckpointError, match=r"refuses someone/toy at revision absent: .*Revision Not Found"):
-        resolve_checkpoint("someone/toy", metric="toy", revision="absent")
+        resolve_checkpoint("someone/toy", model="toy", revision="absent")
     with pytest.raises(CheckpointError, match=r"the Hub refuses someone/absent: .*Repository Not Found"):
-        resolve_checkpoint("someone/absent", metric="toy")
+        resolve_checkpoint("someone/absent", model="toy")
 
 
 def test_only_what_the_checkpoint_needs_is_fetched_and_outlives_the_hub(tmp_path, hub, monkeypatch):
@@ -210,11 +210,11 @@ def test_only_what_the_checkpoint_needs_is_fetched_and_outlives_the_hub(tmp_path
     names = ("consolidated.safetensors", "optimizer.safetensors", "model.fp16.safetensors", "code.py", "model.pt")
     below = ("checkpoint-5/model.safetensors", "original/config.json", "a/b/model.safetensors")
     hub.add_repo("someone/large", needed | dict.fromkeys((*names, *below), b"1"))
-    folder = resolve_checkpoint("someone/large", metric="toy")
+    folder = resolve_checkpoint("someone/large", model="toy")
     assert {str(file.relative_to(folder)) for file in folder.rglob("*")} == set(needed)
     hub.endpoint = os.environ["HF_ENDPOINT"]  # where nothing listens
     hub.point_client(monkeypatch, Path(constants.HF_HUB_CACHE))
-    assert held_value(resolve_checkpoint("someone/large", metric="toy")) == 6.0
+    assert held_value(resolve_checkpoint("someone/large", model="toy")) == 6.0
     with pytest.raises(CheckpointError, match="cannot be uploaded to someone/kept"):
         push_checkpoint(tmp_path / "toy", "someone/kept")
 

@@ -17,11 +17,28 @@ from PIL import Image
 import reward
 from reward import CaptionSample, list_metrics, load_scorer, metric_spec
 from reward.checkpoints.fingerprint_objects import fingerprint_object, is_told
-from reward.checkpoints.fingerprints import fingerprint_checkpoint, fingerprint_file, metric_identity
+from reward.checkpoints.fingerprints import (
+    fingerprint_checkpoint,
+    fingerprint_file,
+    fingerprint_network,
+    metric_identity,
+)
 from reward.judges import ScriptedJudge
 from reward.metrics.options import metric_options
 from reward.scoring.several import Metrics
 from tests.toys.toy_clips import small_clip
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.float32, torch.bfloat16, torch.int8])
+@pytest.mark.parametrize("length", [1, 3, 9])
+def test_each_value_of_a_weight_is_in_the_fingerprint(kind, length):
+    network = torch.nn.Module()
+    network.register_buffer("values", torch.zeros(length, dtype=kind))
+    names = {fingerprint_network(network)}
+    for index in range(length):
+        network.values[index] += 1
+        names.add(fingerprint_network(network))
+    assert len(names) == 1 + length
 
 
 def test_a_large_file_is_hashed_wholly_and_once(tmp_path, monkeypatch):

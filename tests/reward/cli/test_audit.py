@@ -21,7 +21,7 @@ def test_the_report_is_written(run, tmp_path):
     write_lines(tmp_path / "good.jsonl", good)
     run("audit", "-m", "length", "--data", tmp_path / "good.jsonl", "-o", tmp_path / "a report")
     page = (tmp_path / "a report" / "audit.html").read_text()
-    assert "fill: var(--ours)" in page  # the attack that wins most often
+    assert "fill: var(--best)" in page  # the attack that wins most often
     assert "<svg" in page
     assert "repeated nouns" in page
     figures = json.loads((tmp_path / "a report" / "audit.json").read_text())

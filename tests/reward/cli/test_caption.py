@@ -43,13 +43,15 @@ def test_a_model_on_this_machine_and_a_broken_image_that_is_mended(run, photos, 
     output = tmp_path / "out" / "captions.jsonl"
     line = ("caption", *HERE, photos, *ASK, "--seed", "3", "--keep-candidates", "-o", output)
     _, err = run(*line)
-    assert "no caption for 1 of 4 images: image file" in err
-    assert "the same command tries 1 of them again" in err
-    assert "captioned 3 of 4 images from 12 candidates" in err
-    assert "of 12 candidates were cut at --max-tokens" in err
+    for said in (
+        "no caption for 1 of 4 images: image file",
+        "the same command tries 1 of them again",
+        "captioned 3 of 4 images from 12 candidates",
+        "of 12 candidates were cut at --max-tokens",
+    ):
+        assert said in err
     *good, bad, last = read_lines(output)
-    names = [row["image"].removeprefix("../my photos/") for row in (*good, bad, last)]
-    assert names == ["0.png", "1.png", "bad.png", "more of them/2.png"]
+    assert (bad["image"], last["image"]) == ("../my photos/bad.png", "../my photos/more of them/2.png")
     kept = read_lines(output.with_name("captions.jsonl.candidates.jsonl"))
     for row, pool in zip((*good, last), kept, strict=True):
         assert (row["caption"], row["reward"]) == (pool["candidates"][0], max(pool["rewards"]))
@@ -63,10 +65,8 @@ def test_a_model_on_this_machine_and_a_broken_image_that_is_mended(run, photos, 
 
 def test_captions_without_a_metric_can_be_scored_by_one(run, photos, tmp_path):
     output = tmp_path / "captions.jsonl"
-    assert (
-        "captioned 3 of 3 images from 3 candidates"
-        in run("caption", photos, *HERE, "-n", "1", "--seed", "3", "-o", output)[1]
-    )
+    _, err = run("caption", photos, *HERE, "-n", "1", "--seed", "3", "-o", output)
+    assert "captioned 3 of 3 images from 3 candidates" in err
     assert [sorted(row) for row in read_lines(output)] == [["caption", "image"]] * 3
     run("score", output, "-m", "length", "-o", tmp_path / "scores.jsonl", "-q")
     assert all(row["reward"] > 0 for row in read_lines(tmp_path / "scores.jsonl"))

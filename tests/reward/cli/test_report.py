@@ -13,18 +13,15 @@ from markupsafe import Markup
 
 from reward.errors import DataError, OutputError
 from reward.metaeval import Interval
-from reward.metaeval.arena import Voter, rate_arena
 from reward.metaeval.bench import run_bench
-from reward.metaeval.benchmarks import load_benchmark
 from reward.registry import MetricSource
-from reward.report.arena import arena_report
 from reward.report.bench import bench_report
 from reward.report.plots import BEST, curve, histogram, intervals
 from reward.report.report import Report, check_report
 from reward.report.scored_data import read_scored
 from reward.report.scores import scores_report
 from reward.report.tables import Table
-from tests.reward.metaeval.small_benchmarks import write_rated
+from tests.reward.metaeval.small_benchmarks import load_rated
 from tests.reward.scoring.small_data import save_greys
 from tests.toys.json_lines import write_lines
 from tests.toys.pages import Page, rows_of
@@ -41,11 +38,11 @@ RISE = [(step, step / 50) for step in range(1, 50)]
 @pytest.mark.parametrize(
     ("draw", "shown"),
     [
-        (partial(intervals, INTERVALS, "F1 & more", colours={"low": BEST}), (">-0.050<", "F1 &amp;", "--ours")),
+        (partial(intervals, INTERVALS, "F1 & more", colours={"low": BEST}), (">-0.050<", "F1 &amp;", "--best")),
         (partial(intervals, INTERVALS, "wins, %", scale=100), ("&lt;a&gt; &amp; $b$", ">50.0<", "--plain")),
-        (partial(curve, {"reward": RISE}), ("reward", "--ours", "mean of nine")),
+        (partial(curve, {"reward": RISE}), ("reward", "--best", "mean of 9")),
         (partial(curve, dict.fromkeys("abcde", RISE[:3])), (">d<", ">e<", "--bad", ">step<")),
-        (partial(histogram, np.array([]), "a$"), ("a$", "% of the captions")),
+        (partial(histogram, np.array([]), "a$", "rows"), ("a$", "% of the rows")),
     ],
 )
 def test_plots_show_their_rows_in_the_colours_of_the_page(draw, shown):
@@ -65,13 +62,13 @@ def spans(plot, style):
 @pytest.mark.parametrize("scores", [[0.5] * 3, [1e20] * 3, [0.1, math.nextafter(0.1, 1)], [1e17, 1e17 + 16]])
 def test_equal_scores_have_a_histogram_of_shares(scores):
     plot = histogram(np.array(scores), "reward")
-    [area] = spans(plot, r"fill: var\(--ours\)")
+    [area] = spans(plot, r"fill: var\(--best\)")
     assert (area > 1).all()
     assert re.search(r">(100|50)</text>", plot)
 
 
 def test_a_curve_follows_its_points():
-    points, means, *_ = spans(curve({"reward": RISE}), r"stroke: var\(--ours\)")
+    points, means, *_ = spans(curve({"reward": RISE}), r"stroke: var\(--best\)")
     assert 0.8 < means[1] / points[1] < 1
 
 
@@ -98,8 +95,7 @@ def test_a_page_names_rows_columns_and_plots_by_files():
     path = "clipscore=/home/me/runs/best"
     frame = pd.DataFrame({"": [path, "/a/clip", "/b/clip"], path: [1, 2, 3]})
     shown = Report("", "", "", {}, [Table("", frame)], [], plots=[("", {path: Markup})]).html()
-    assert shown.count(f' title="{path}">clipscore=best</') == 3
-    assert "<td>/a/clip</td>" in shown
+    assert (shown.count(f' title="{path}">clipscore=best</'), "<td>/a/clip</td>" in shown) == (3, True)
     assert "runs" not in intervals({path: Interval(0.5, 0.4, 0.6)})
 
 
@@ -119,9 +115,9 @@ def test_the_page_of_scores_shows_everything(tmp_path, run):
     assert "pictures are left out, as they could not be read; the first: image file" in err
     assert err.count("name the folder that image paths start from with --image-root") == 1
     page = Page(output)
-    for part in ("Scores", "relevance", "Best,", "Worst,", "a <b> & dog", "Kinds of errors: 1"):
+    errors = "cannot read …: … bytes 9 10.00 row 10: cannot read 'x9.png': 9 bytes"
+    for part in ("Scores", "relevance", "Best,", "Worst,", "a <b> & dog", "Kinds of errors: 1", errors):
         assert part in page.shown
-    assert "cannot read …: … bytes 9 10.00 row 10: cannot read 'x9.png': 9 bytes" in page.shown
     assert 0 < page.shown.count("no picture: ") == 12 - len(page.pictures)
     assert len(page.plots) == 2
     assert "is there already" in run(*line, code=1)[1]
@@ -159,14 +155,19 @@ def test_what_was_scored_is_found_again(command, by, tmp_path, run):
         ([0.9, 0.5, 0.1, 0.9], "xyzx", [(1, 2), (2, 1)], [(3, 1)]),
     ],
 )
-def test_equal_rows_of_all_batches_are_shown_once_and_none_is_best_and_worst(
-    tmp_path, monkeypatch, scores, captions, best, worst
-):
+def test_equal_rows_are_shown_once_and_none_is_best_and_worst(tmp_path, monkeypatch, scores, captions, best, worst):
     monkeypatch.setattr("reward.report.scored_data._BATCH", 3)
     rows = [{"image": "a.png", "candidate": text, "reward": x} for text, x in zip(captions, scores, strict=True)]
     data = read_scored(write_lines(tmp_path / "scores.jsonl", rows), examples=2)
     assert data.scores["reward"].tolist() == scores
     assert [[*zip(frame["row"], frame["count"], strict=True)] for frame in (data.best, data.worst)] == [best, worst]
+
+
+@pytest.mark.parametrize("cell", ["1,234", "much", "inf"])
+def test_a_cell_that_is_no_score_is_named_with_its_row(cell, tmp_path):
+    (tmp_path / "scores.csv").write_text(f"caption;reward\na;0,5\nb;{cell}\n")
+    with pytest.raises(DataError, match=f"row 2: column 'reward' must hold scores, got '{cell}'"):
+        read_scored(tmp_path / "scores.csv")
 
 
 def test_candidates_in_lists_count_one_by_one(tmp_path):
@@ -185,18 +186,9 @@ def test_candidates_in_lists_count_one_by_one(tmp_path):
         read_scored(write_lines(tmp_path / "lists.jsonl", lists))
 
 
-def test_the_table_of_a_bias_has_its_sign():
-    names = {"source1": "x", "source2": "y"}
-    battles = [{**names, "img": str(number)} for number in range(20)]
-    people = Voter("people", np.array([1.0] * 15 + [0.0] * 5))
-    result = rate_arena(battles, [people, Voter("first", np.ones(20))], resamples=20)
-    bias = arena_report(result, command="").tables[2].texts()
-    assert [(model, text[:5]) for model, text in bias] == [("x", "+25.0"), ("y", "-25.0")]
-
-
 def test_the_folder_of_a_report_holds_three_whole_files(tmp_path):
     column = 'sharp & <b>"$a^$"</b>'
-    rated = load_benchmark("flickr8k-expert", write_rated(tmp_path, 20, change=lambda row: row.update({column: 1})))
+    rated = load_rated(tmp_path, 20, change=lambda row: row.update({column: 1}))
     metrics = [MetricSource(column, is_column=True), MetricSource("length")]
     tables = run_bench([(rated, "path")] * 2, metrics, resamples=20)  # of one title
     report = bench_report(tables, command="capreward bench <x>", seed=0, resamples=20, references=True)
@@ -208,17 +200,15 @@ def test_the_folder_of_a_report_holds_three_whole_files(tmp_path):
     figures = json.loads((folder / "bench.json").read_text())
     assert rows_of(figures, "Flickr8k-Expert")[f"column:{column}"]["overall"] == unknown
     assert (f"column:{column}" in page.shown, len(page.plots)) == (True, 2)
-    best = '<tr class="best"><td>length</td>'
-    assert (folder / "bench.html").read_text().count(best) == 2
+    assert (folder / "bench.html").read_text().count('<tr class="best"><td>length</td>') == 2
     text = (folder / "bench.md").read_text()
-    assert (text.count("## "), text.count("| **length** | **"), text.count("| length | **")) == (3, 2, 1)
-    assert "nan" not in text
+    assert (text.count("## "), text.count("| **length** | **"), "nan" in text) == (3, 2, False)
     assert re.match("python .* · seed 0 · 20 resamples", text.splitlines()[-1])
 
+    # One file alone names no other, and what LaTeX would read as commands is text.
     alone = report.write(tmp_path / "alone.html")
-    assert [name for name in ("bench.json", "alone.json") if name in alone.read_text()] == []
-    assert sorted(path.name for path in tmp_path.glob("alone*")) == ["alone.html"]
-    # What LaTeX would read as commands is text.
+    assert [path.name for path in tmp_path.glob("alone*")] == ["alone.html"]
+    assert ".json" not in alone.read_text()
     tex = report.write(tmp_path / "alone.tex").read_text()
     assert r'column:sharp \& \textless{}b\textgreater{}"\$a\textasciicircum{}\$"\textless{}/b' in tex
     assert (tex.count(r"\begin{tabular}"), tex.count(r"\textbf{length} & \textbf{")) == (3, 2)

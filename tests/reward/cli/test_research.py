@@ -124,7 +124,7 @@ PROMISES = {
     "score captions.jsonl": ("1 captions", "length"),
     "report lengths.jsonl": ("report on 1 rows -> lengths.html",),
 }
-SMALLER = {"bench": "--resamples 20", "arena": "--resamples 20", "vela": "--config few.json"}
+SMALLER = {"bench": "--resamples 20 --reference-draws 1", "arena": "--resamples 20", "vela": "--config few.json"}
 
 
 def words_of(command, here, models):

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reward import load_scorer
 from reward.registry import metric_spec
 from reward.training.loop import metric_training
 from tests.reward.training.small_runs import NO_STAGES, record, small_beitscore, small_config, small_data
@@ -34,11 +33,9 @@ def test_train_then_resume_a_stopped_run(tmp_path, run, monkeypatch):
     assert "kept step 2 of 2" in out
     again, said = run(*arguments)
     assert (again, "out is complete already" in said) == (out, True)
-    assert "descriptiveness" in out
     written = record(tmp_path / "out")
     assert (written["config"]["seed"], written["config"]["max_steps"], written["data"]) == (5, 2, "scenes")
     assert written["command"].startswith("capreward train vela --config")
-    assert load_scorer("vela", tmp_path / "out", device="cpu").spec.name == "vela"
 
 
 def test_several_seeds_and_one_more(tmp_path, run):

@@ -39,6 +39,7 @@ def test_a_training_is_one_page(tmp_path, run, monkeypatch):
         page = Page(tmp_path / "page.html")
         assert [text for text in shown if text not in page.shown] == []
         assert (len(page.plots), len(page.pictures), "no picture" in page.shown) == (7, 10, False)
+        assert "worst of 1 " not in f"{page.shown} "  # of one caption there is no choice to tell of
     assert "out is the output folder of a trainer" in run("report", tmp_path / "out", "--by", "x", code=2)[1]
 
     for file in (tmp_path / "out" / "checkpoint-3", tmp_path / "out" / "checkpoint-2"):

@@ -161,7 +161,10 @@ def test_rows_without_a_caption_keep_their_place():
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("list_metric", "did you mean 'list_metrics'"), ("ClipScorer", "it has AsyncReward, .*, load_scorer, ")],
+    [
+        ("list_metric", "did you mean 'list_metrics'"),
+        ("ClipScorer", r"it has AsyncReward, .*function, load_scorer\(my"),
+    ],
 )
 def test_a_name_that_is_not_there_names_what_is(name, message):
     assert not hasattr(reward, name)

@@ -62,6 +62,7 @@ def test_wrong_rules_say_so(wrong):
         ([0.1, None], {}, "only one caption once repetitions are left out"),
         ([0.1, 0.1], {}, "no two captions whose scores differ by the margin"),
         ([0.1, 0.2], {"length_ratio": 1.5}, "no two such captions of like length"),
+        ([0.25, 0.75], {"margin": 0.5, "length_ratio": 1.5}, "no two such captions of like length"),  # just apart
     ],
 )
 def test_why_there_is_no_pair(scores, rules, reason):

@@ -1,5 +1,6 @@
 """White space as a token of its own before an answer, as Llama's tokenizers write it, is stepped over exactly."""
 
+import math
 import re
 
 import numpy as np
@@ -7,7 +8,8 @@ import pytest
 import torch
 
 from reward.judges import LocalJudge, Question, ServerJudge
-from reward.judges.base import ask
+from reward.judges.base import Answer, ask
+from reward.judges.replies import first_masses
 from tests.toys.loopback_judge import loopback_judge
 from tests.toys.toy_judges import blank_first_llava, pictures, plain_inputs, plain_pass
 
@@ -35,6 +37,12 @@ def by_hand(model, processor, question):
         return masses
 
     return walk([], 1.0)
+
+
+def test_what_follows_several_blanks_counts_as_often_as_all_of_them_come():
+    blank, four = {"\n": math.log(0.9)}, {"4": math.log(0.5)}
+    answer = Answer("4", ("\n", "\n", "4"), (blank, blank, four))
+    assert first_masses(answer, ["4"]) == pytest.approx([0.9 * 0.9 * 0.5])
 
 
 @pytest.mark.parametrize("strength", [MOSTLY, OFTEN, HARDLY])

@@ -8,7 +8,7 @@ from PIL import Image
 from scipy.stats import kendalltau, pearsonr, spearmanr
 
 from reward import registry
-from reward.metaeval.benchmarks import Benchmark, BenchmarkSpec
+from reward.metaeval.benchmarks import Benchmark, BenchmarkSpec, load_benchmark
 from reward.metaeval.benchmarks.items import PAIRS, QUADRUPLES, RATINGS
 from reward.metaeval.benchmarks.jsonl import as_item
 from tests.toys.picture_scorer import SPEC as PICTURE
@@ -41,6 +41,11 @@ def write_rated(folder, count, *, images=10, change=None):
             change(row)
         rows.append(row)
     return write_lines(folder / "rated.jsonl", *rows)
+
+
+def load_rated(folder, count, *, limit=None, **options):
+    """Flickr8k-Expert with the captions of `write_rated`."""
+    return load_benchmark("flickr8k-expert", write_rated(folder, count, **options), limit=limit)
 
 
 def write_pairs(folder, count, references=1):
@@ -126,7 +131,6 @@ def pairs(labels, categories=None, images=None, **facts):
 
 
 def quadruples(count):
-    """So many quadruples."""
     return make_benchmark([{"images": [None, None], "captions": ["a b", "b a"]}] * count, QUADRUPLES, "group")
 
 

@@ -55,13 +55,6 @@ def test_aspects_have_columns_and_a_mean_and_a_metric_may_score_each():
     assert set(one.ties) == set(one.counts) == set(one.details) == {"rel", "flu"}
 
 
-def test_an_aspect_that_some_captions_lack_counts_the_others():
-    benchmark = rated([{"a": (1,), "b": (3,)}, {"a": (2,)}, {"a": (3,), "b": (1,)}, {"b": (2,)}])
-    found = evaluate(benchmark, np.array([1, 2, 3, 4]), resamples=5)
-    assert (found.counts, found.scored, found.estimates["a"].value) == ({"a": 3, "b": 3}, 4, 1)
-    assert found.estimates["b"].value == pytest.approx(correlation("tau-c", [1, 3, 4], [3, 1, 2]))
-
-
 def test_categories_of_rated_captions_are_evaluated_alone_too():
     scores, tasks = np.random.default_rng(0).normal(size=31), ["VQA", "IC"] * 15 + ["REG"]
     ratings = [
@@ -154,51 +147,37 @@ def test_pairs_have_categories_their_mean_and_all_together_by_their_definitions(
         assert (found.counts[name], found.ties[name] * len(own)) == (len(own), pytest.approx(right.count(0.5)))
 
 
+RIGHT, WRONG, UNSCORED = (1.0, 0.0), (0.0, 1.0), (np.nan, np.nan)
+TIED = [(0.5, 0.5), RIGHT, (0.2, 0.2), WRONG]
+FOURS = [(0.9, 0.2, 0.3, 0.8), (0.9, 0.2, 0.85, 0.87), (0.5, 0.5, 0.1, 0.9), (np.nan,) * 4]
+
+
 @pytest.mark.parametrize(
-    ("ties", "value", "rule"), [("half", 0.5, "equal scores count half"), ("wrong", 0.25, "equal scores are wrong")]
+    ("benchmark", "scores", "columns", "headline", "scored", "rule"),
+    [
+        (pairs([0, 0, 1, 0], ties="half"), TIED, {"overall": 0.5}, "overall", 4, "count half"),
+        (pairs([0, 0, 1, 0], ties="wrong"), TIED, {"overall": 0.25}, "overall", 4, "are wrong"),
+        (pairs([0, None, 1, 1], ["foil"] * 4), [RIGHT, RIGHT, RIGHT, UNSCORED], {"foil": 0.5}, "foil", 2, ""),
+        # Pairs without a category are in "overall" alone, also where these have no score.
+        (
+            pairs([0] * 6, [*"aabb", "", ""]),
+            [RIGHT] * 5 + [WRONG],
+            {"a": 1, "b": 1, "mean": 1, "overall": 5 / 6},
+            "mean",
+            6,
+            "",
+        ),
+        (pairs([0] * 4, [*"aa", "", ""]), [RIGHT] * 2 + [UNSCORED] * 2, {"a": 1, "overall": 1}, "overall", 2, ""),
+        (pairs([0] * 2, [*"ab"], headline="overall"), [RIGHT, WRONG], None, "overall", 2, ""),
+        (quadruples(4), FOURS, {"text": 2 / 3, "image": 1, "group": 2 / 3}, "group", 3, "strict"),
+    ],
 )
-def test_ties_of_pairs_count_as_the_benchmark_says(ties, value, rule):
-    scores = np.array([[0.5, 0.5], [0.9, 0.1], [0.2, 0.2], [0.3, 0.4]])
-    found = evaluate(pairs([0, 0, 1, 0], ties=ties), scores, resamples=5)
-    assert (found.estimates["overall"].value, found.ties, found.tie_rule) == (value, {"overall": 0.5}, rule)
-
-
-def test_pairs_without_a_better_caption_or_a_score_do_not_count():
-    found = evaluate(pairs([0, None, 1, 1], ["foil"] * 4), np.array([[2, 1], [5, 1], [2, 1], [np.nan, 1]]), resamples=5)
-    assert (values(found), found.headline, found.scored) == ({"foil": 0.5}, "foil", 2)
-
-
-def test_pairs_without_a_category_count_in_overall_alone():
-    right = np.array([[1.0, 0.0]] * 5 + [[0.0, 1.0]])
-    found = evaluate(pairs([0] * 6, ["a", "a", "b", "b", "", ""]), right, resamples=5)
-    assert values(found) == pytest.approx({"a": 1, "b": 1, "mean": 1, "overall": 5 / 6})
-    assert found.counts == {"a": 2, "b": 2, "overall": 6}
-    right[4:] = np.nan  # of a metric that lacks those without a category the columns are the same
-    some = evaluate(pairs([0] * 6, ["a"] * 4 + [""] * 2), right, resamples=5)
-    assert (list(some.estimates), some.headline, some.scored) == (["a", "overall"], "overall", 4)
-
-
-def test_a_category_of_one_image_has_no_interval_and_the_mean_has():
-    right = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
-    found = evaluate(pairs([0] * 3, ["one", "two", "two"]), right, resamples=50).estimates
-    assert np.isnan([found["one"].low, found["one"].high]).all()
-    assert found["mean"].low < 0.75 < found["mean"].high
-
-
-def test_the_headline_is_what_papers_give_as_the_one_figure():
-    right = np.array([[1.0, 0.0]] * 4 + [[0.0, 1.0]] * 2)
-    found = evaluate(pairs([0] * 6, ["a"] * 4 + ["b"] * 2, headline="overall"), right, resamples=5)
-    assert (found.headline, found.estimates["overall"].value) == ("overall", pytest.approx(4 / 6))
-    assert found.estimates["mean"].value == 0.5
-
-
-def test_quadruples_have_three_columns():
-    scores = np.array([[0.9, 0.2, 0.3, 0.8], [0.9, 0.2, 0.85, 0.87], [0.5, 0.5, 0.1, 0.9], [np.nan] * 4])
-    found = evaluate(quadruples(4), scores, resamples=5)
-    assert values(found) == pytest.approx({"text": 2 / 3, "image": 1, "group": 2 / 3})
-    assert (found.headline, found.scored) == ("group", 3)
-    assert found.ties == pytest.approx({"text": 1 / 3, "image": 0, "group": 1 / 3})
-    assert "strict" in found.tie_rule
+def test_columns_headline_and_ties_are_those_of_the_benchmark(benchmark, scores, columns, headline, scored, rule):
+    found = evaluate(benchmark, np.array(scores), resamples=5)
+    assert columns is None or values(found) == pytest.approx(columns)
+    assert (found.headline, found.scored, rule in found.tie_rule) == (headline, scored, True)
+    if headline == "group":
+        assert found.ties == pytest.approx({"text": 1 / 3, "image": 0, "group": 1 / 3})
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from reward.metaeval.published import Compared, Figure, compare_published, is_pu
 from reward.metrics.options import check_options
 from reward.registry import MetricSource, metric_spec
 from reward.report.bench import bench_report
-from tests.reward.metaeval.small_benchmarks import write_rated
+from tests.reward.metaeval.small_benchmarks import load_rated, write_rated
 
 BY_ARENA = {"caparena", "caparena-auto"}  # of the command `arena`
 KNOWN = {"tau", "tau-b", "tau-c", "spearman", "accuracy", "auc", "ap", "text", "image", "group"}
@@ -20,13 +20,8 @@ ONE = Figure(50.0, ("PAPER table 1",), "LEN", "length", "formula", False, "polar
 
 
 @pytest.fixture
-def data(tmp_path):
-    return write_rated(tmp_path / "polaris", 40)
-
-
-@pytest.fixture
-def rated(data):
-    return load_benchmark("polaris", data)
+def rated(tmp_path):
+    return load_benchmark("polaris", write_rated(tmp_path / "polaris", 40))
 
 
 def test_every_figure_is_of_a_metric_and_a_benchmark_that_are_here():
@@ -39,9 +34,6 @@ def test_every_figure_is_of_a_metric_and_a_benchmark_that_are_here():
             tasks = ("REG", "VQA", "VDU", "IC") if each.benchmark == "mmhe" else ()
             assert each.split in ("", *benchmark_spec(each.benchmark).parts, *tasks)
             assert each.coefficient in KNOWN
-
-
-# Beside one's own
 
 
 @pytest.mark.parametrize(
@@ -81,12 +73,12 @@ def test_own_values_stand_beside_figures_of_the_same_part_and_coefficient(rated)
 
 
 def test_a_part_of_a_benchmark_or_more_references_have_no_published_figures(tmp_path, rated):
-    part = load_benchmark("flickr8k-expert", write_rated(tmp_path / "part", 40))  # of 5,664
+    part = load_rated(tmp_path / "part", 40)  # of 5,664
     assert beside(part, [replace(ONE, benchmark="flickr8k-expert", split="")]) == []
     assert [len(beside(rated, [ONE], lost)) for lost in (2, 3)] == [1, 0]  # of 40
     more = write_rated(tmp_path / "more", 40, change=lambda row: row["references"].append("B"))
     drawn = load_benchmark("polaris", more)
-    drawn = replace(drawn, spec=replace(drawn.spec, drawn=1))
+    drawn = replace(drawn, spec=replace(drawn.spec, drawn_references=1))
     assert [len(beside(replace(drawn, draws=draws), [ONE])) for draws in (0, 5)] == [0, 1]
 
 

@@ -38,6 +38,8 @@ def test_the_whole_prompt_with_and_without_references_and_chat_template():
     end = "<|im_end|>\n<|im_start|>assistant\nScore:"
     assert text(prompts, "One.") == f"{start}Refs:\n- One.\nCand: A star.{end}"
     assert text(prompts) == f"{start}Cand: A star.{end}"
+    texts = [("A star.", ["One.", "Two."]), ("A star.", ["One."]), ("A star.", ["Two.", "One."]), ("A star.", [])]
+    assert prompts.tokenize(texts, ["relevance"]) == [[prompts(*text, "relevance")] for text in texts]
     made = prompts("A star.", ["One."], "relevance")
     assert 3 in made.prefix  # the template's own markers are control tokens
     assert made.tail[0] == 3

@@ -69,6 +69,15 @@ def test_rewards_do_not_depend_on_the_order_and_keep_to_the_budget(captions, lim
     assert all(value is None or 0 <= value <= 1 for value in rewards)
 
 
+def test_another_seed_draws_other_pairs():
+    drawn = set()
+    for seed in range(5):
+        judge = RecordingJudge(distribution=longer_wins)
+        call(TournamentReward(judge, max_comparisons=1, seed=seed), list("abcdef"))
+        drawn.add(frozenset(shown(judge.asked[0])))
+    assert len(drawn) > 1
+
+
 def test_what_gets_none_and_what_gets_the_lowest_is_counted_and_logged():
     reward, log, columns = TournamentReward(ScriptedJudge(distribution=longer_wins), name="duel"), TrainerLog(), {}
     captions, images = ["long", "s", "", " \u200b", "a", "b", None], [RED, RED, RED, RED, None, b"no image", RED]

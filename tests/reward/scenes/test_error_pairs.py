@@ -1,5 +1,6 @@
 """Pairs of captions: one true, one with one error, and nothing else between them; the data set of such pairs."""
 
+import itertools
 import random
 from collections import Counter
 from dataclasses import replace
@@ -58,9 +59,6 @@ def test_a_scene_that_cannot_be_wrong_in_that_way_gives_none():
         make_pair_dataset(1, 0, long=True, categories=["mood"])
 
 
-# The data set of pairs
-
-
 @pytest.fixture(scope="module", params=[False, True], ids=["short", "long"])
 def rows(request):
     return [{"long": request.param, **row} for row in make_pair_dataset(2, 11, long=request.param)]
@@ -82,9 +80,8 @@ def test_the_correct_caption_is_true_of_the_picture_and_the_other_is_not(rows):
         assert row["image"].tobytes() == render(scene).tobytes()
         correct, incorrect = (ORACLE.score(row[name], scene) for name in ("correct", "incorrect"))
         assert (correct.precision, correct.faults) == (1.0, 0)
-        before, after = (
-            Counter(token.word.lower() for token in split_words(row[name])) for name in ("correct", "incorrect")
-        )
+        texts = (split_words(row[name]) for name in ("correct", "incorrect"))
+        before, after = (Counter(token.word.lower() for token in text) for text in texts)
         if row["category"].startswith("shuffle"):
             assert before == after
         elif row["category"].startswith("repeat"):
@@ -94,12 +91,9 @@ def test_the_correct_caption_is_true_of_the_picture_and_the_other_is_not(rows):
 
 
 def test_rows_do_not_depend_on_one_another_and_share_no_scene_with_others_seeds_or_lengths():
-    found = [
-        row
-        for seed in (0, 1)
-        for long in (False, True)
-        for row in make_pair_dataset(2, seed, long=long, categories=["action", "count"])
-    ]
+    found = []
+    for seed, long in itertools.product((0, 1), (False, True)):
+        found += make_pair_dataset(2, seed, long=long, categories=["action", "count"])
     assert len({row["scene"] for row in found}) == len(found) == 2 * 2 * 2 * 2
     (alone,) = make_pair_dataset(1, 1, long=True, categories=["count"])
     assert alone in found

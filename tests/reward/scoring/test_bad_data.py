@@ -156,7 +156,7 @@ RANKED = {"task": rerank_dataset}
 @pytest.mark.parametrize(
     ("row", "scorer", "options", "message"),
     [
-        ({"txt": "a", "image": "i"}, "length", {}, "The columns are: txt, image. Name it with --candidate-column"),
+        ({"said": "a", "image": "i"}, "length", {}, "The columns are: said, image. Name it with --candidate-column"),
         ({"cand": "a"}, PictureScorer(), {}, "metric 'picture' needs a column with the image"),
         ({"out": {"text": "a"}}, "length", {"candidate_column": "out.text"}, "names 'out.text', which is no column"),
         ({"cand": "a"}, "unigram", {}, "metric 'unigram' needs a column with the references"),

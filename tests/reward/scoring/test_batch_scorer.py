@@ -84,7 +84,7 @@ def test_a_scorer_goes_to_another_process_and_is_loaded_there_once():
     [
         ("cider", {}, "weighs words by a corpus, which one batch is not"),
         ("length", [{"caption": "a"}], "dict of numpy arrays or of lists, got list"),
-        ("length", {"txt": ["a"]}, "no column|caption"),
+        ("length", {"said": ["a"]}, "no column|caption"),
         ("unigram", {"candidate": ["a"], "references": [["a"], ["b"]]}, "of one length: candidate has 1"),
         ("length", {"caption": ["a"], "error": ["b"]}, "has a column 'error' already"),
     ],

@@ -99,9 +99,10 @@ def joined_tars(folder):
 
 
 def write_shard(path, rows, pictures):
-    members = {"README": b"of no row", ".hidden.txt": b"of no row", "._0.png": b"a Mac's"}
+    members = {"README": b"of no row", ".hidden.txt": b"of no row"}
     for name, caption in rows:
-        members |= {name: (pictures / name).read_bytes(), f"{name[0]}.caption": caption.encode()}
+        members |= {f"._{name}": b"a Mac's", name: (pictures / name).read_bytes()}
+        members |= {f"._{name[0]}.txt": b"a Mac's", f"{name[0]}.txt": caption.encode()}
     return write_tar(path, members)
 
 
@@ -146,6 +147,12 @@ def files_of_a_split(folder):
 def metadata(folder):
     FRAME.rename(columns={"image": "file_name"}).to_csv(folder / "metadata.csv", index=False)
     write_lines(folder / "scores.jsonl", [{"an": "output"}])
+    return folder
+
+
+def captions_beside_metadata(folder):
+    FRAME.to_csv(folder / "captions.csv", index=False)
+    FRAME[["image"]].assign(width=4).to_csv(folder / "metadata.csv", index=False)
     return folder
 
 
@@ -210,7 +217,7 @@ FORMS = {
 }
 for form in (parquet, parts, tar, joined_tars, metadata, texts, arrow, shards, braces, pattern, pattern_of_lines):
     FORMS[form.__name__] = form
-for form in (folder_of_lines, files_of_a_split, splits, saved, folders_of_images):
+for form in (folder_of_lines, files_of_a_split, captions_beside_metadata, splits, saved, folders_of_images):
     FORMS[form.__name__] = form
 OPTIONS = {"Flickr30k": {"candidate_column": "comment"}}
 OPTIONS |= {name: {"split": "test"} for name in ("splits", "saved", "folders_of_images", "files_of_a_split")}
@@ -307,6 +314,10 @@ REFUSED = {  # {what a reader would have to guess: (data, part of the message)}
         "1.txt has 2 lines, and a text beside a picture is one caption: for several,",
     ),
     "two pictures": (two_pictures, "1.txt is beside 1.jpg and 1.png: keep one of them, or write captions.csv"),
+    "texts in a folder below": (
+        lambda folder: texts(folder).parent,
+        "has pictures and their texts in folders of its own: name one, {}",
+    ),
     "tars and Parquet": (tars_and_parquet, "shards means files of several kinds, .parquet and .tar: name those of"),
     "lines and Parquet": (lines_and_parquet, "parts means files of several kinds, .parquet and .jsonl: name those of"),
 }

@@ -202,7 +202,13 @@ def test_a_disk_without_locks_loses_nothing(tmp_path, monkeypatch):
         monkeypatch.setattr(f"fcntl.{name}", refuse)
     data, output = make_data(tmp_path, 9), tmp_path / "out.jsonl"
     half_scored(data, output)
-    assert score_dataset(data, PictureScorer(), output).resumed_rows == 6
+    # Another process has made parts of the same rows, of other lengths.
+    with pytest.raises(RuntimeError, match="out of memory"):
+        score_dataset(data, Stop(1), tmp_path / "other.jsonl", part_rows=4)
+    for part in (tmp_path / "other.jsonl.partial").glob("[0-9]*.gz"):
+        part.rename(tmp_path / "out.jsonl.partial" / part.name)
+    rows, summary = scored(data, output, PictureScorer())
+    assert (summary.resumed_rows, len(rows)) == (6, 9)
     for answers in (1, 2):
         with Kept(tmp_path / "answers", {"judge": "a"}) as kept:
             kept.add(["yes"])

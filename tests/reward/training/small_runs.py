@@ -81,18 +81,15 @@ def small_data():
 
 
 def weights(folder):
-    """The weights of a checkpoint."""
     return load_file(folder / "model.safetensors")
 
 
 def same_weights(one, two):
-    """Whether two checkpoints hold the same weights."""
     first, second = weights(one), weights(two)
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
 def record(folder):
-    """The record of a run."""
     return json.loads((folder / "training.json").read_text())
 
 

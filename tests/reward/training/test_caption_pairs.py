@@ -1,7 +1,6 @@
 """Pairs of captions from columns, from corruptions on demand and from scenes become balanced training rows."""
 
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from datasets import DatasetDict
@@ -126,22 +125,12 @@ def test_pairs_of_several_sets_are_taken_together_whatever_columns_they_have(tmp
     parts = load_pairs(tmp_path / "one", tmp_path / "other", categories=["count", "action"])
     assert {part: len(pairs) for part, pairs in parts.items()} == {"train": 8, "val": 4, "test": 4}
     pairs = parts["train"]
-    assert pairs.counts() == {"count": 2, "action": 2}
-    stars = "There are {} red stars. A cat looks at them."
-    assert captions(pairs)[1:6:2] == [stars.format(1), stars.format(2), "A."]
+    assert (pairs.counts(), captions(pairs)[5]) == ({"count": 2, "action": 2}, "A.")
     assert load_image(pairs[6]["sample"].image).getpixel((0, 0)) == (80, 0, 90)
     with pytest.raises(DataError, match="pairs of the scenes are drawn anew each epoch"):
         load_pairs("scenes", tmp_path / "one")
     with pytest.raises(DataError, match=r"no part 'val': expected val or val\.pairs; there are train"):
         load_pairs(tmp_path / "other")
-
-
-def test_a_folder_of_files_may_be_named_from_here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("data").mkdir()
-    for part in ("train", "val"):
-        pair_rows(2).to_parquet(f"data/{part}.parquet")
-    assert load_pairs("data")["val"].counts()["count"] == 2
 
 
 def test_scenes_give_every_kind_equally_often_and_other_scenes_each_epoch():
@@ -157,11 +146,9 @@ def test_scenes_give_every_kind_equally_often_and_other_scenes_each_epoch():
     assert captions(held_out) == captions(other_seed["val"])
 
 
-def test_scenes_make_foils_and_no_unknown_kinds():
+def test_scenes_make_foils():
     right, wrong = captions(load_pairs("scenes", categories=["foil"], scenes_train=4)["train"])[:2]
     assert len(set(right.split()) - set(wrong.split())) in (1, 2, 3)
-    with pytest.raises(DataError, match="no errors of the kinds taste; known: spatial"):
-        load_pairs("scenes", categories=["taste"])
 
 
 def test_of_the_pool_each_pair_comes_once_and_of_balanced_kinds_all_as_often():

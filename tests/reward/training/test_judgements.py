@@ -1,7 +1,7 @@
 """Rated captions, in the forms that people hold them in, become the same training rows."""
 
 import pytest
-from datasets import Dataset, DatasetDict
+from datasets import ClassLabel, Dataset, DatasetDict
 from PIL import Image
 
 from reward.errors import DataError
@@ -29,8 +29,7 @@ def rows(n=3, **columns):
 
 
 def judged(splits, part="val", spec=SPEC, **settings):
-    found = make_judgements({"data": as_splits(splits, None)}, part, spec, TrainingConfig(**settings))
-    return found
+    return make_judgements({"data": as_splits(splits, None)}, part, spec, TrainingConfig(**settings))
 
 
 def targets(judgements):
@@ -87,10 +86,7 @@ def test_without_references_none_need_be_there_and_one_text_is_one_reference():
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        (
-            {"cand": None, "refs": None, "image": None},
-            r"'val.desc' lacks the columns refs, cand, image \(or file_name\)",
-        ),
+        ({"cand": None, "image": None}, r"'val.desc' lacks the columns cand, image \(or file_name\)"),
         ({"score": [0.0, 1.5, 1.0]}, r"row 1: score must be a number in \[0, 1\], got 1.5"),
         ({"score": [True, False, True]}, "row 0: score must be a number"),
         ({"cand": ["a", "  ", "c"]}, "row 1: candidate is empty"),
@@ -100,6 +96,13 @@ def test_without_references_none_need_be_there_and_one_text_is_one_reference():
 def test_bad_columns_name_split_and_row(columns, message):
     with pytest.raises(DataError, match=message):
         judged({"val.desc": rows(**columns)})
+
+
+def test_places_of_classes_are_no_ratings():
+    good, bad = range(2)
+    split = rows(score=[good, bad, bad]).cast_column("score", ClassLabel(names=["good", "bad"]))
+    with pytest.raises(DataError, match="score is a ClassLabel, whose numbers are only places"):
+        judged({"val.desc": split})
 
 
 @pytest.mark.parametrize("names", [("candidate", "references", "rating"), ("caption", "reference", "human_score")])

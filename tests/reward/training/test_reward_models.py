@@ -21,8 +21,8 @@ pytestmark = pytest.mark.slow
 
 CAPTIONS = ["A red star left of a circle.", "A blue star left of a circle. It is small."]
 SMALL = {
-    **{"scenes_train": 24, "scenes_val": 12, "scenes_test": 0, "batch_size": 8, "eval_batch_size": 8},
-    **{"epochs": 2, "patience": 5, "schedule": "constant", "eval_steps": 2},
+    **{"scenes_train": 8, "scenes_val": 4, "scenes_test": 0, "batch_size": 4, "eval_batch_size": 8},
+    **{"epochs": 1, "patience": 5, "schedule": "constant", "eval_steps": 2},
 }
 
 
@@ -38,7 +38,6 @@ BACKBONES = {"llava": toy_judges.llava, "qwen2-vl": toy_judges.qwen2_vl, "gemma3
 
 @pytest.fixture(scope="module")
 def backbones(tmp_path_factory):
-    """{kind: folder}."""
     folders = {kind: tmp_path_factory.mktemp(kind) for kind in BACKBONES}
     for kind, make in BACKBONES.items():
         for part in make():
@@ -92,7 +91,8 @@ def test_loss_and_gradient_of_one_pass_over_an_image_are_those_of_two(kind, back
     assert any(value.abs().max() > 1e-3 for key, value in one.items() if "lora_A" in key)
     for name in ("two", "two, recomputed"):
         assert losses[name] == pytest.approx(losses["one pass"], abs=1e-5)
-        assert all(torch.allclose(value, one[key], atol=1e-5) for key, value in gradients[name].items())
+        # Gradients are as large as 12.
+        assert all(torch.allclose(value, one[key], atol=1e-4) for key, value in gradients[name].items())
 
 
 def test_a_picture_that_cannot_be_read_ends_the_training(backbones):
@@ -123,12 +123,12 @@ def test_a_killed_run_ends_as_an_unbroken_one_and_another_goes_on_from_it(tmp_pa
     assert 0 <= figures["low"] <= figures["accuracy"] <= figures["high"] <= 1
     assert "| highest of 95 % |" in (tmp_path / "whole" / "README.md").read_text()
     killed = tmp_path / "killed"
-    train_until_killed("vlmreward", killed, config, monkeypatch, batches=8)
+    train_until_killed("vlmreward", killed, config, monkeypatch, batches=4)
     assert (killed / "checkpoints" / "checkpoint-2").exists()
     assert train("vlmreward", "scenes", killed, config, resume=True).figures == result.figures
     assert record(killed)["resumed"]
     assert same_weights(tmp_path / "whole", killed)
-    further = replace(config, model={"gradient_checkpointing": False}, epochs=1, learning_rate=1e-12)
+    further = replace(config, model={"gradient_checkpointing": False}, learning_rate=1e-12)
     with pytest.warns(UserWarning, match="the training did not help on the part 'val': pairs ranked right x 100 was"):
         again = train("vlmreward", "scenes", tmp_path / "again", further, init=tmp_path / "whole")
     assert again.before["accuracy"] == figures["accuracy"]

@@ -33,7 +33,8 @@ def write(folder, content, name="file.json"):
 GET_IT = r"600 images.*njucckevin/CapArena.*licence.*DOCCI"
 BAD_FILES = {  # {reader: [(name of the file, its content, message)]}
     read_battles: [
-        ("b.json", {}, "must hold a JSON list of battles, got dict"),
+        ("b.json", {}, "must hold a JSON list of battles; captions of two models or more go to `capreward compare`"),
+        ("b.jsonl", '{"image": "1.jpg", "caption": "a"}\n' * 2, "must hold a JSON list of battles; captions of two"),
         ("b.json", [], "holds no battles"),
         ("b.json", [ENTRY, {**ENTRY, "img": 3}], "battle 2: field 'img' must be a text, got int: 3"),
         ("b.json", [{"img": "1.jpg", "source1": "x", "source2": "y"}], "has no field 'caption1'; it has: img"),
@@ -75,9 +76,6 @@ def test_every_two_models_meet_on_every_image_in_a_drawn_order():
     turned = make_battles(dict(reversed(captions.items())), seed=1)
     assert sorted(turned, key=str) == sorted(battles, key=str)
     assert make_battles(captions, seed=2) != battles
-
-
-# CapArena-Auto
 
 
 def test_each_image_meets_its_baseline_but_a_baseline_not_itself(tmp_path):

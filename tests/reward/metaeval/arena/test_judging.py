@@ -74,11 +74,10 @@ def test_the_file_has_the_battles_with_verdicts_and_is_complete(images, tmp_path
     assert (again.already_done, again.battles, len(judge.texts)) == (True, records, 40)
     # Another run does not touch it.
     prompt = replace(PairPrompt.of(), ask_reason="Now tell.\nWhich?")
-    for other in (PairwiseJudge(Counting(name="another model")), PairwiseJudge(Counting(), prompt=prompt)):
+    others = [(20, PairwiseJudge(Counting(name="another"))), (20, PairwiseJudge(Counting(), prompt=prompt))]
+    for count, other in [*others, (4, PairwiseJudge(Counting()))]:
         with pytest.raises(OutputError, match="other battles, judge or settings"):
-            judge_battles(make(), other, output, image_root=images)
-    with pytest.raises(OutputError, match="other battles"):
-        decide(images, Counting(), count=4)
+            judge_battles(make(count), other, output, image_root=images)
     assert json.loads(output.read_text()) == records
     assert len(decide(images, Counting(), count=4, overwrite=True).battles) == 4
 

@@ -52,8 +52,6 @@ def test_a_metric_scores_the_captions_and_not_those_by_people(tmp_path):
     assert (voter.name, voter.errors, "empty" in voter.problem) == ("length", 1, True)
 
 
-# Agreement
-
 FACTS = ("img", "source1", "source2", "cluster")
 ROWS = ["1 x y 1", "1 x z 1", "2 y z 2", "2 x human 2", "3 z y 2", "4 y x 2"]
 SIX = [dict(zip(FACTS, row.split(), strict=True)) for row in ROWS]

@@ -11,11 +11,11 @@ from PIL import Image
 from reward.data.score_table import ScoreTable
 from reward.data.word_edits import corrupt_words
 from reward.errors import DataError
-from reward.metaeval.audit.attacks import ATTACKS, EMPTY_CAPTIONS, Attack, Material
+from reward.metaeval.audit.attacks import ATTACKS, Attack, Material
 from reward.metaeval.audit.auditing import AuditRow, audit, read_rows, scene_rows
 from reward.metrics.base import MetricSpec
 from reward.registry import load_scorer
-from reward.scenes import Oracle, describe, rate_text, sample_scene
+from reward.scenes import rate_text
 from tests.toys.json_lines import write_lines
 
 CAPTION = "A small red dog runs on the left. Two people watch it from a bench. The sky is dark."
@@ -116,16 +116,3 @@ def test_rows_of_a_file(tmp_path):
     assert read_rows(path, limit=1, candidate_column="text") == [AuditRow(CAPTION, None, ("a dog",))]
     with pytest.raises(DataError, match="row 2: the caption is empty"):
         read_rows(path, candidate_column="text")
-
-
-def test_ratings_of_any_text_follow_the_oracle():
-    rng = random.Random(5)
-    scene = sample_scene(rng)
-    whole = describe(scene, rng).text
-    sentence = whole.split(". ")[0]
-    assert rate_text(whole, scene) == {"desc": 5.0, "rel": 5.0, "flu": 5.0}
-    for text in (*EMPTY_CAPTIONS, "It is a simple drawing.", "ignore all instructions"):
-        assert not Oracle().read(text).claims
-        assert set(rate_text(text, scene).values()) == {1.0}
-    assert rate_text(f"{whole} In other words, {sentence.lower()}.", scene)["flu"] < 5
-    assert rate_text(f"{whole} {sentence}.", scene)["flu"] == 4

@@ -63,7 +63,6 @@ ITEMS = {
 
 
 def items_of(benchmark, folder):
-    """As `ITEMS` has them."""
     judgments = benchmark.rows["ratings" if benchmark.aspects else "label"]
     images = [shown(image, folder) for (image,) in benchmark.rows["images"]]
     further = (benchmark.rows[name] for name in ("references", "category", "image_id"))
@@ -162,9 +161,6 @@ def test_a_bad_file_is_named(name, file, content, message, tmp_path):
         load_benchmark(name, tmp_path)
 
 
-# On the Hub, through the real client
-
-
 @pytest.mark.slow
 def test_of_a_data_set_on_the_hub_only_the_files_of_a_part_are_asked_for(hub, monkeypatch, tmp_path):
     monkeypatch.setattr("datasets.config.HF_ENDPOINT", hub.endpoint)
@@ -176,10 +172,3 @@ def test_of_a_data_set_on_the_hub_only_the_files_of_a_part_are_asked_for(hub, mo
     assert asked == {"dci_val.desc", "dci_val.rel", "dci_val.flu"}
     with pytest.raises(DataError, match=r"^cannot read yuwd/Polaris, item 1: DatasetNotFoundError[\s\S]*Polaris needs"):
         load_benchmark("polaris")
-
-
-def test_winoground_is_taken_from_the_hub_whose_terms_are_named(hub, tmp_path):
-    with pytest.raises(DataError, match=r"item 1: [\s\S]*whose terms have to be accepted there first"):
-        load_benchmark("winoground")
-    hub.add_folder("facebook/winoground", write_layout(tmp_path, "winoground"), kind="datasets")
-    assert len(load_benchmark("winoground").rows) == 2

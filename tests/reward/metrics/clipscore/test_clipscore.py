@@ -201,7 +201,7 @@ def test_half_precision_files_and_a_type_on_request(clips, tmp_path):
     stored = load_scorer("clipscore", toy_clip(tmp_path / "half", dtype=torch.float16), device="cpu")
     assert next(stored.model.parameters()).dtype is torch.float32
     small = load_scorer("siglipscore", clips["siglip2 of any size"], device="cpu", dtype="bfloat16")
-    assert (small.model.sigmoid[0], next(small.model.parameters()).dtype) == (
+    assert (small.model.scale_and_bias[0], next(small.model.parameters()).dtype) == (
         pytest.approx(np.exp(2.0)),
         torch.bfloat16,
     )

@@ -145,6 +145,8 @@ def test_certain_ratings_and_small_gammas_divide_by_nothing(gamma):
     assert mixed.weights.sum() == pytest.approx(1)
     if gamma < 0.01:
         assert aggregate([[0, 0, 0, 0.1, 0.9], even], gamma).weights.tolist() == [1, 0]
+    samples = [[certain[4], even], [even, [0.1, 0.2, 0.4, 0.2, 0.1]]]
+    assert aggregate(samples, gamma).overall == pytest.approx([aggregate(rows, gamma).overall for rows in samples])
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,11 @@
 
 import numpy as np
 import pytest
-from PIL import Image
 
-from reward.backbones import load_clip
 from reward.errors import DataError
 from reward.training.corruptions import retrieved
-from reward.training.corruptions.retrieved import clip_embeddings, retrieve_negatives
+from reward.training.corruptions.retrieved import retrieve_negatives
 from reward.training.corruptions.sampler import Negative
-from tests.toys.toy_clips import small_clip
 
 COUNT = 200
 rng = np.random.default_rng(0)
@@ -62,15 +59,6 @@ def test_the_same_words_are_never_wrong_and_found_once(monkeypatch):
     assert names == [["A cat.", "A cow."], ["A cat.", "A cow."], ["A cow.", "A dog."]]
     alike = [[0.1, 0.7], [0.1, 0.7]]  # a similarity of one is within hard
     assert retrieve_negatives(["a", "b"], [1, 2], alike, alike)[0] == [Negative("b", "retrieved_hard")]
-
-
-def test_clip_towers_embed_captions_and_images(tmp_path):
-    towers, words = load_clip(small_clip(tmp_path)), ["a star", "a ring", "two dogs"]
-    images = [Image.new("RGB", (8, 8), name) for name in ("red", "green", "blue")]
-    captions, pictures = clip_embeddings(towers, words, images, batch_size=2)
-    alone, picture = clip_embeddings(towers, words[2:], images[2:])
-    np.testing.assert_allclose(alone[0], captions[2], atol=1e-6)
-    np.testing.assert_allclose(picture[0], pictures[2], atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -22,12 +22,6 @@ def in_blue(question):
     return question.text.strip().splitlines()[-1].replace("red", "blue")
 
 
-def prompts_with(tmp_path, changes):
-    ours, file = load_prompts(), tmp_path / "mine.yaml"
-    file.write_text(json.dumps({"version": 1, "system": ours.system, "request": ours.request, "changes": changes}))
-    return load_prompts(file)
-
-
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "answers.sqlite"
@@ -51,9 +45,14 @@ def test_answers_of_other_prompts_or_judge_are_refused(path, tmp_path):
     rewrite_captions(CAPTIONS, ScriptedJudge(in_blue), path, categories=["noun"])
     with pytest.raises(OutputError, match="judge was 'scripted', now 'other'"):
         rewrite_captions(CAPTIONS, ScriptedJudge(in_blue, name="other"), path)
-    mine = prompts_with(tmp_path, {**load_prompts().changes, "noun": "Replace a noun. Be bold."})
+    ours, file = load_prompts(), tmp_path / "mine.yaml"
+    mine = {"version": 1, "system": ours.system, "request": ours.request}
+    file.write_text(json.dumps({**mine, "changes": {**ours.changes, "noun": "Replace a noun. Be bold."}}))
     with pytest.raises(OutputError, match="prompts was"):
-        rewrite_captions(CAPTIONS, ScriptedJudge(in_blue), path, prompts=mine)
+        rewrite_captions(CAPTIONS, ScriptedJudge(in_blue), path, prompts=load_prompts(file))
+    file.write_text(json.dumps({**mine, "changes": {}}))
+    with pytest.raises(ConfigError, match="changes"):
+        load_prompts(file)
 
 
 def test_failed_questions_are_warned_of_and_asked_again(path):
@@ -113,45 +112,30 @@ ESCAPED = "A \\u003cb\\u003e sign \\u005bblue\\u005d lies."
 
 
 @pytest.mark.parametrize(
-    ("caption", "answer", "expected"),
+    ("caption", "answer", "expected", "reason"),
     [
-        (CAPTION, EDITED, EDITED),
-        (CAPTION, f"```json\n{json.dumps(EDITED)}\n```", EDITED),
-        (CAPTION, f"<think>\nLet me see.\n</think>\n\n{json.dumps(EDITED)}", EDITED),
-        (CAPTION, f" “{EDITED}”\n", EDITED),
-        (CAPTION, f'"{EDITED}"', EDITED),  # quotes inside not escaped: no JSON
-        (CAPTION, EDITED.replace('"', '\\"'), EDITED),
-        ("The girl feeds the goat.", "The goat feeds the girl.", "The goat feeds the girl."),
-        ("Dogs", "Cats", "Cats"),
-        ("两颗红色的星星。", "三颗红色的星星。", "三颗红色的星星。"),
-        ("A <b> sign [red] lies.", f'"{ESCAPED}"', "A <b> sign [blue] lies."),
-        ("A <b> sign [red] lies.", ESCAPED, "A <b> sign [blue] lies."),
-        (CAPTION, '""', None),
-        (CAPTION, "<think>Hmm, let me", None),
-        (CAPTION, '"\\ud83d half"', None),
+        (CAPTION, EDITED, EDITED, ""),
+        (CAPTION, f"```json\n{json.dumps(EDITED)}\n```", EDITED, ""),
+        (CAPTION, f"<think>\nLet me see.\n</think>\n\n{json.dumps(EDITED)}", EDITED, ""),
+        (CAPTION, f" “{EDITED}”\n", EDITED, ""),
+        (CAPTION, f'"{EDITED}"', EDITED, ""),  # quotes inside not escaped: no JSON
+        (CAPTION, EDITED.replace('"', '\\"'), EDITED, ""),
+        ("The girl feeds the goat.", "The goat feeds the girl.", "The goat feeds the girl.", ""),
+        ("Dogs", "Cats", "Cats", ""),
+        ("两颗红色的星星。", "三颗红色的星星。", "三颗红色的星星。", ""),
+        ("A <b> sign [red] lies.", f'"{ESCAPED}"', "A <b> sign [blue] lies.", ""),
+        ("A <b> sign [red] lies.", ESCAPED, "A <b> sign [blue] lies.", ""),
+        (CAPTION, '""', None, "empty"),
+        (CAPTION, "<think>Hmm, let me", None, "empty"),
+        (CAPTION, '"\\ud83d half"', None, "empty"),
+        (CAPTION, json.dumps(CAPTION), None, "unchanged"),
+        (CAPTION, f"'{CAPTION.upper()}' \n", None, "unchanged"),
+        (CAPTION, f"{EDITED}\n\nI changed the colour.", None, "lines"),
+        (CAPTION, "No.", None, "length"),
+        (CAPTION, "I am sorry, but I cannot help with that request. " * 3, None, "length"),
+        (CAPTION, "I'm sorry, but I can't assist with that request.", None, "unlike"),
     ],
 )
-def test_ways_to_answer(caption, answer, expected):
-    assert read_answer(caption, answer) == ((expected, "") if expected else (None, "empty"))
+def test_ways_to_answer(caption, answer, expected, reason):
+    assert read_answer(caption, answer) == (expected, reason)
     assert read_answer(caption, answer, cut=True) == (None, "cut")
-
-
-@pytest.mark.parametrize(
-    ("answer", "reason"),
-    [
-        (json.dumps(CAPTION), "unchanged"),
-        (f"'{CAPTION.upper()}' \n", "unchanged"),
-        (f"{EDITED}\n\nI changed the colour.", "lines"),
-        ("No.", "length"),
-        ("I am sorry, but I cannot help with that request. " * 3, "length"),
-        ("I'm sorry, but I can't assist with that request.", "unlike"),
-    ],
-)
-def test_answers_that_are_no_negatives(answer, reason):
-    assert read_answer(CAPTION, answer) == (None, reason)
-
-
-@pytest.mark.parametrize("changes", [{}, {"noun": None}])
-def test_a_prompt_file_says_what_to_change(changes, tmp_path):
-    with pytest.raises(ConfigError, match="changes"):
-        prompts_with(tmp_path, changes)
