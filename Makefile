@@ -65,7 +65,6 @@ bench: $(INSTALLED)
 	$(BIN)/python -m tests.benchmarks.bench_peers
 	$(BIN)/python -m tests.benchmarks.bench_offline
 	$(BIN)/python -m tests.benchmarks.bench_sizes
-	$(BIN)/python -m tests.benchmarks.bench_photos
 
 # What only a GPU answers: runs/gpu.md, to be pasted. Without a card, small: make gpu GPU="--small"
 gpu: $(INSTALLED)

@@ -25,6 +25,8 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["WANDB_MODE"] = "disabled"
 # A shell that starts the tests in the background has them ignore Ctrl-C, and so would the processes they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# Runs wait for the disk before they rename a file. No test cuts the power, and a busy disk takes long.
+os.fsync = lambda file: None
 # PyTorch reads both when it is imported. Threads that spin while they wait are slow beside other busy processes.
 os.environ.setdefault("OMP_NUM_THREADS", str(min(2, os.cpu_count() or 1)))
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")

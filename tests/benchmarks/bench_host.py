@@ -1,7 +1,7 @@
 """What a host keeps up with: `score_dataset` with a scorer that sleeps as long as its network takes on an H200.
 
 Beside it stand what bounds it: the captions a second of the sleep, and the pictures a second that threads decode and
-scale. And the pictures a second of one core, beside torchvision's own reader.
+scale.
 
     python -m tests.benchmarks.bench_host --seconds 45 --csv docs/results/host.csv
 """
@@ -15,14 +15,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from PIL import Image
 from rich.console import Console
 from torchvision import transforms
-from torchvision.io import ImageReadMode, decode_jpeg
-from torchvision.transforms.v2 import functional
 
 from reward import load_scorer
-from reward.data.images import THREADS, load_image
+from reward.data.images import THREADS
 from reward.metrics.beitscore.scorer import BeitScoreScorer
 from reward.metrics.scorer import CandidateScores, CaptionScorer
 from reward.metrics.vela.scorer import VelaScorer
@@ -30,7 +27,7 @@ from reward.scoring import score_dataset
 from reward.scoring.job import PictureReader
 from reward.scoring.several import Metrics
 from tests.benchmarks.bench_offline import drawings, write_rows
-from tests.benchmarks.measuring import make_table, measure_seconds, write_csv
+from tests.benchmarks.measuring import make_table, write_csv
 
 RATES = Path(__file__).resolve().parents[2] / "docs" / "results" / "gpu_captions.csv"
 COLUMNS = ("metric", "pictures", "captions an image", "network rows/s", "host rows/s", "rows/s", "share, %")
@@ -86,22 +83,6 @@ def prepared_a_second(jpegs, scorer, seconds):
     return prepared / (time.perf_counter() - began)
 
 
-def one_core(jpegs, size):
-    """Pictures a second of one thread: ours, and torchvision's decoder and its scaling with antialiasing."""
-    torch.set_num_threads(1)
-
-    def ours(jpeg):
-        return np.array(load_image(jpeg).resize((size, size), Image.Resampling.BICUBIC)).transpose(2, 0, 1)
-
-    def theirs(jpeg):
-        pixels = decode_jpeg(torch.frombuffer(bytearray(jpeg), dtype=torch.uint8), ImageReadMode.RGB)
-        functional.resize(pixels, [size, size], functional.InterpolationMode.BICUBIC, antialias=True)
-
-    ways = {"ours": ours, "torchvision": theirs}
-    runs = {name: (lambda way=way: [way(jpeg) for jpeg in jpegs]) for name, way in ways.items()}
-    return {name: len(jpegs) / min(seconds) for name, seconds in measure_seconds(runs, 3, "cpu").items()}
-
-
 def main():
     """Prints a row for each metric and size of pictures."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -121,8 +102,6 @@ def main():
                 with tempfile.TemporaryDirectory() as folder:
                     data = Path(folder) / "data.parquet"
                     jpegs = [row["image"]["bytes"] for row in drawings((width, height))]
-                    if group == options.groups[0] and metric == options.metrics[0]:
-                        print(size, {name: f"{value:.1f}/s" for name, value in one_core(jpegs[:20], 480).items()})
                     before = prepared_a_second(jpegs, scorer, options.seconds / 6)
                     rows = round(options.seconds * min(rate, group * before) / group) * group
                     write_rows(data, rows=rows, group=group, size=(width, height))

@@ -7,11 +7,7 @@ bare scorer is given the first rows with decoded images.
 import argparse
 import functools
 import io
-import subprocess
-import sys
 import tempfile
-import time
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +17,7 @@ import pyarrow.parquet as pq
 from reward import CaptionSample, load_scorer
 from reward.data.images import load_image
 from reward.scenes import make_dataset
-from reward.scoring.runs import rows_of_part
-from tests.benchmarks.measuring import DEVICE, measure_seconds, show
+from tests.benchmarks.measuring import DEVICE, ROOT, Scoring, measure_seconds, show
 
 DRAWINGS = 200  # different ones, which come back in turns
 GROUP = 8  # captions of a picture
@@ -64,50 +59,20 @@ def samples_of(file, count):
     return [CaptionSample(row["candidate"], images[row["image"]["bytes"]], row["references"]) for row in rows]
 
 
-def memory(process):
-    """MiB that a process holds, without files that are mapped."""
-    try:
-        lines = Path(f"/proc/{process}/status").read_text(encoding="utf-8").splitlines()
-    except OSError:  # it has just ended
-        return 0.0
-    return sum(float(line.split()[1]) for line in lines if line.startswith("RssAnon")) / 1024
-
-
-def run(metric, data, output, device):
-    """Scores a file in a process of its own.
-
-    Returns:
-        Seconds until the first part was there, rows a second after it, and MiB each second of that time.
-    """
-    parts, mebibytes, saved, began = output.with_name(output.name + ".partial"), [], 0, time.perf_counter()
-    words = ["score", str(data), "-m", metric, "-o", str(output), "--device", device, "--quiet"]
-    with subprocess.Popen([sys.executable, "-m", "reward.cli.main", *words]) as process:
-        while process.poll() is None and not saved:
-            time.sleep(0.005)
-            saved = sum(len(rows_of_part(part.name)) for part in parts.glob("[0-9]*.gz"))
-        first = time.perf_counter()
-        while process.poll() is None:
-            mebibytes.append(memory(process.pid))
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(1)
-    if process.returncode:
-        raise SystemExit(f"capreward score -m {metric} failed")
-    rows = pq.ParquetFile(data).metadata.num_rows
-    return first - began, (rows - saved) / (time.perf_counter() - first), mebibytes
-
-
 def compare(metric, folder, device):
     """A row of the table."""
     data, output = folder / "data.parquet", folder / f"{metric}.parquet"
     scorer, samples = load_scorer(metric, device=device), samples_of(data, BARE)
     bare = {"bare": lambda: scorer.score(samples)}
     scores = scorer.score(samples).scores
-    start, _, _ = run(metric, folder / "first.parquet", folder / f"{metric}.first.parquet", device)
+    words = ("-m", metric, "--device", device)
+    _, start, _, _ = Scoring(ROOT, (folder / "first.parquet", *words), output.with_suffix(".first.parquet")).run()
     [before] = measure_seconds(bare, 1, device)["bare"]
-    _, rate, mebibytes = run(metric, data, output, device)
+    seconds, first, saved, mebibytes = Scoring(ROOT, (data, *words), output).run()
     [after] = measure_seconds(bare, 1, device)["bare"]
     alone = len(samples) * (1 / before + 1 / after) / 2
     table = pq.read_table(output)
+    rate = (len(table) - saved) / (seconds - first)
     written = np.array([table.column(aspect)[: len(samples)] for aspect in scorer.spec.aspects]).T
     places = (len(mebibytes) // 10, 9 * len(mebibytes) // 10, max(0, len(mebibytes) - 2))
     held = [f"{mebibytes[place]:.0f}" for place in places]

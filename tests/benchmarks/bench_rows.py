@@ -7,23 +7,20 @@ Each setting runs twice: once to its end, and once killed at 90 % and started ag
 """
 
 import argparse
-import functools
 import json
 import random
 import shutil
 import statistics
-import subprocess
 import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
-import pyarrow.parquet as pq
 
 from reward.scenes import make_dataset
 from tests.benchmarks.bench_offline import DRAWINGS, drawings
-from tests.benchmarks.measuring import ROOT, TREE_HELP, capreward_of, markdown
+from tests.benchmarks.measuring import ROOT, TREE_HELP, Scoring, family_of, markdown, rows_of_file
 from tests.toys.toy_clips import toy_clip
 
 RUN = ("engine", "metric", "tree", "rows", "seconds", "rows/s")
@@ -69,95 +66,12 @@ def split(file, rows):
                     piece.write(lines.readline())
 
 
-class Scoring:
-    """`capreward score` of a checkout in processes of its own.
-
-    Args:
-        tree: the checkout.
-        words: of the command, without the output.
-        output: a file, or of Ray a folder.
-    """
-
-    def __init__(self, tree, words, output):
-        self.output = output
-        # Ray keeps the records of its parts in the output; a file's parts lie beside it.
-        self.parts = output if "ray" in words else output.with_name(output.name + ".partial")
-        self.command = capreward_of(tree, "score", *words, "-o", output, "--quiet")
-
-    def start(self):
-        """Starts it and does not wait."""
-        return psutil.Popen(**self.command, cwd=self.output.parent)
-
-    def part_files(self):
-        """{path of a part: its rows, None where its name does not say it}."""
-        files = {}
-        for path in self.parts.rglob("*.json.gz"):
-            files[path] = int(path.name.split("-")[1])
-        for path in self.parts.glob("part-*"):
-            if path.suffix in (".parquet", ".jsonl"):
-                files[path] = None
-        return files
-
-    def rows(self):
-        """How many rows the parts have."""
-        rows = 0
-        with suppress(OSError):  # a part's folder goes when the part is whole
-            for path, count in self.part_files().items():
-                rows += rows_of_file(path) if count is None else count
-        return rows
-
-    def written_rows(self):
-        """How many rows the output has."""
-        if self.output.is_dir():
-            return self.rows()
-        return rows_of_file(self.output)
-
-
-@functools.cache  # a part is whole as soon as it is there
-def rows_of_file(path):
-    """The rows of an output, or of a part of Ray's."""
-    if path.suffix == ".parquet":
-        return pq.ParquetFile(path).metadata.num_rows
-    with path.open("rb") as lines:
-        return sum(1 for _ in lines)
-
-
-def family_of(process):
-    """A process and all that it started."""
-    with suppress(psutil.Error):
-        return [process, *process.children(recursive=True)]
-    return []
-
-
-def memory_of(process):
-    """MiB that a process and those it started hold; what they share counts in each."""
-    mebibytes = 0.0
-    for member in family_of(process):
-        with suppress(psutil.Error):
-            mebibytes += member.memory_info().rss / 2**20
-    return mebibytes
-
-
 def kill(process):
     """Kills a process and all that it started."""
     for member in family_of(process):
         with suppress(psutil.Error):
             member.kill()
     process.wait()
-
-
-def run_to_the_end(scoring):
-    """Seconds of a run, and the memory of each second since its first part was there."""
-    start, mebibytes = time.perf_counter(), []
-    process = scoring.start()
-    while process.poll() is None:
-        if mebibytes or scoring.part_files():
-            mebibytes.append(memory_of(process))
-        with suppress(subprocess.TimeoutExpired, psutil.TimeoutExpired):
-            process.wait(1)
-    if process.returncode:
-        raise SystemExit(f"failed: {scoring.command['args']}")
-    return time.perf_counter() - start, mebibytes
 
 
 def run_with_a_kill(scoring, rows):
@@ -180,7 +94,7 @@ def run_with_a_kill(scoring, rows):
 
 def measure(scoring, rows):
     """The cells of a row of the table, from the number of rows on."""
-    seconds, mebibytes = run_to_the_end(scoring)
+    seconds, _, _, mebibytes = scoring.run()
     mebibytes = mebibytes or [0.0]  # a run of a second
     tenth = max(1, len(mebibytes) // 10)
     held = statistics.median(mebibytes[:tenth]), statistics.median(mebibytes[-tenth:]), max(mebibytes)

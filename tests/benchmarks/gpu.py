@@ -23,7 +23,7 @@ import transformers
 import trl
 
 from tests.benchmarks import gpu_scoring, gpu_training
-from tests.benchmarks.measuring import make_table, write_csv
+from tests.benchmarks.measuring import make_table, markdown, write_csv
 
 OUTPUT, PAGE = Path("runs/gpu"), Path("runs/gpu.md")
 # Each section with the seconds that it may take.
@@ -33,7 +33,6 @@ SECTIONS = {
     "scores": (gpu_scoring.scores, 30),
     "grpo": (gpu_training.grpo, 150),
     "large_files": (gpu_scoring.large_files, 100),
-    "libraries": (gpu_scoring.libraries, 50),
     "best_of_n": (gpu_training.best_of_n, 60),
 }
 
@@ -78,9 +77,8 @@ def _run(name, *, small):
     for line in lines:
         table.add_row(*line)
     write_csv(OUTPUT / f"{name}.csv", table)
-    shown = "".join(f"| {' | '.join(line)} |\n" for line in (columns, ["---"] * len(columns), *lines))
     with PAGE.open("a", encoding="utf-8") as file:
-        file.write(f"\n## {name}, {time.monotonic() - begin:.0f} s\n\n{shown}\n{note}")
+        file.write(f"\n## {name}, {time.monotonic() - begin:.0f} s\n\n{markdown(columns, lines)}\n\n{note}")
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

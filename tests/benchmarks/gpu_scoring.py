@@ -1,21 +1,19 @@
-"""Metrics at their papers' sizes with random weights: data files, captions a second, other libraries. See `gpu`."""
+"""Metrics at their papers' sizes with random weights: data files, captions a second. See `gpu`."""
 
 import time
 from contextlib import contextmanager
 
 import numpy as np
 import torch
-from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 from reward import CaptionSample, load_scorer
 from reward.data.images import load_image
-from reward.metrics.clipscore.scorer import ClipScorer, SiglipScorer
-from reward.metrics.vlmreward.scorer import VlmRewardScorer
+from reward.metrics.clipscore.scorer import ClipScorer
 from reward.scenes import make_dataset
 from reward.scoring import score_dataset
 from tests.benchmarks import bench_offline, bench_sizes
-from tests.toys import paper_sizes, toy_judges
+from tests.toys import paper_sizes
 from tests.toys.fake_cuda import GIB
 from tests.toys.json_lines import write_lines
 
@@ -155,39 +153,3 @@ def scores(small, folder):
             found = load_scorer(name, device="cpu" if small else Card.name, dtype=dtype).score(rows).scores
             cells[f"{dtype}, largest difference"] = f"{np.nanmax(np.abs(found - expected)):.1e}"
         yield cells
-
-
-def libraries(small, folder):
-    """A SigLIP of transformers and a reward model with a head, beside a loop over captions in their own library."""
-    device, rows = "cpu" if small else Card.name, paper_rows(2 if small else 8)
-    if not small:
-        towers = paper_sizes.siglip_towers(Card(), torch.float32, 256_000)
-        towers.scale_and_bias = (100.0, -10.0)
-        clip, read = towers.clip, towers.image_processor
-
-        def siglip(row):
-            image = clip.get_image_features(**read(row.image, return_tensors="pt").to(device))
-            text = clip.get_text_features(input_ids=towers.tokenize([row.candidate])[0].to(device))
-            each = [getattr(output, "pooler_output", output)[0].float() for output in (image, text)]
-            return float(torch.sigmoid(100.0 * torch.cosine_similarity(*each, dim=0) - 10.0))
-
-        yield _beside("siglipscore", SiglipScorer(towers, source="random"), siglip, rows)
-    model, processor = toy_judges.llava() if small else paper_sizes.judge_parts(Card(), BF16, layers=12)
-    head = nn.Linear(model.config.text_config.hidden_size, 1).to(device)
-    scorer = VlmRewardScorer(model, processor, head)
-
-    def reward(row):
-        text = scorer.writer.chat([("user", scorer.prompt), ("assistant", row.candidate.strip())], with_image=True)
-        inputs = processor(text=[text], images=[row.image], return_tensors="pt", add_special_tokens=False).to(device)
-        return float(head(model(**inputs, output_hidden_states=True).hidden_states[-1][0, -1].float()))
-
-    yield _beside("vlmreward", scorer, reward, rows)
-
-
-def _beside(name, scorer, by_hand, rows):
-    with torch.inference_mode():
-        theirs = fastest(lambda: [by_hand(row) for row in rows], 1)["seconds"]
-        difference = np.abs(scorer.score(rows).scores[:, 0] - [by_hand(row) for row in rows]).max()
-    ours = fastest(lambda: scorer.score(rows))["seconds"]
-    cells = {"metric": name, "captions/s": f"{len(rows) / ours:.1f}", "one by one": f"{len(rows) / theirs:.1f}"}
-    return cells | {"times": f"{theirs / ours:.1f}", "largest difference": f"{difference:.1e}"}

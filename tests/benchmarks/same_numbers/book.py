@@ -2,14 +2,15 @@
 
 import math
 import tempfile
+import traceback
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
 SCENES, SEED = 36, 20261127
 ASK = "Describe the picture."
-# Of the run: its folder, that of the toys, that of the library, and what went wrong. `__main__.py` sets them.
-RUN = SimpleNamespace(folder=Path(tempfile.gettempdir()), toys=Path(tempfile.gettempdir()), tree="", failed=[])
+# Of the run: its folder, and that of the toys. `__main__.py` sets them.
+RUN = SimpleNamespace(folder=Path(tempfile.gettempdir()), toys=Path(tempfile.gettempdir()))
 PARTS = {}
 
 
@@ -20,26 +21,24 @@ def part(function):
 
 
 class Book:
-    """What a part gives: {key: number, text, flag or None}, and the words of errors apart from it."""
+    """What a part gives: {key: number, text, flag or None}, and apart from it the words of errors, and failures."""
 
     def __init__(self):
-        self.values = {}
-        self.messages = {}
+        self.values, self.messages, self.failed = {}, {}, []
 
     def note(self, key, value):
         """Notes a value; lists and dicts one by one."""
         value = value.tolist() if hasattr(value, "tolist") else value
-        if isinstance(value, (dict, list, tuple)):
-            for name, each in value.items() if isinstance(value, dict) else enumerate(value):
-                self.note(f"{key}/{name}", each)
+        if isinstance(value, (list, tuple)):
+            value = dict(enumerate(value))
+        if isinstance(value, dict):
+            for name, cell in value.items():
+                self.note(f"{key}/{name}", cell)
             return
         if key in self.values:
             raise KeyError(f"{key} is noted twice")
-        if isinstance(value, float) and not math.isfinite(value):
-            value = str(value)
-        if not isinstance(value, (float, int, str, type(None))):
-            raise TypeError(f"{key} is {value!r:.80}")
-        self.values[key] = value
+        is_finite = not isinstance(value, float) or math.isfinite(value)
+        self.values[key] = value if is_finite else str(value)
 
     def error(self, key, message):
         """Notes that there is an error, and its words, without the folder of this run."""
@@ -60,7 +59,14 @@ class Book:
         self.note(f"{key}/mean", table.mean())
 
 
-# The data: pictures, and captions of each that are good, bad, odd, and none.
+def attempt(book, key, do):
+    """Does one of many things; if it fails, that is said, and the others go on."""
+    try:
+        do()
+    except Exception as error:
+        traceback.print_exc()
+        book.error(key, f"{type(error).__name__}: {error}")
+        book.failed.append(f"{key}: {type(error).__name__}: {error!s:.300}")
 
 
 @cache
@@ -70,8 +76,8 @@ def scenes():
 
     rows = list(make_dataset(SCENES, seed=SEED))
     return [
-        {"image": row["image"], "references": row["refs"], "captions": captions_of(row, rows[place - 1])}
-        for place, row in enumerate(rows)
+        {"image": row["image"], "references": row["refs"], "captions": captions_of(row, rows[number - 1])}
+        for number, row in enumerate(rows)
     ]
 
 
@@ -104,20 +110,9 @@ def captions_of(row, other):
 
 def flat(count=SCENES, kinds=None):
     """Names, images, captions and references of the first images; `kinds`: only these captions, in one text."""
-    chosen = [
-        (f"{place} {kind}", scene["image"], text, scene["references"])
-        for place, scene in enumerate(scenes()[:count])
-        for kind, text in scene["captions"].items()
-        if kinds is None or kind in kinds.split(", ")
-    ]
+    chosen = []
+    for number, scene in enumerate(scenes()[:count]):
+        for kind, text in scene["captions"].items():
+            if kinds is None or kind in kinds.split(", "):
+                chosen.append((f"{number} {kind}", scene["image"], text, scene["references"]))
     return tuple(map(list, zip(*chosen, strict=True)))
-
-
-def attempt(book, key, do):
-    """Does one of many things; if it fails, that is said, and the others go on."""
-    try:
-        return do()
-    except Exception as error:
-        book.error(key, f"{type(error).__name__}: {error}")
-        RUN.failed.append(f"{key}: {type(error).__name__}: {error!s:.300}")
-        print(f"FAILED: {RUN.failed[-1]}", flush=True)

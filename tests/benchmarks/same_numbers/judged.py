@@ -1,10 +1,10 @@
 """Metrics and rewards that ask a judge: one that is scripted, small models made here, and one behind a server."""
 
-import json
 import math
 import zlib
 
-from same_numbers.book import RUN, attempt, flat, part, scenes
+from same_numbers.book import RUN, attempt, flat, part
+from same_numbers.files import note_run, write_lines
 from same_numbers.rewards import called
 from same_numbers.toys import toy
 
@@ -24,31 +24,30 @@ def chance(*words):
     return zlib.crc32(repr(words).encode()) / 2**32
 
 
-def asked_of(question):
+def words_of(question):
     """All that a judge is told."""
     pixels = question.image.tobytes() if hasattr(question.image, "tobytes") else question.image
     return question.turns(), zlib.crc32(pixels) if isinstance(pixels, bytes) else str(pixels), question.seed
 
 
-def likely(question):
-    """Probabilities of the words that metrics ask for."""
-    told = asked_of(question)
-    return {token: 0.02 + 0.05 * chance(told, token) for token in [*"0123456789ABCDEFG", "Yes", "No"]}
-
-
 def scripted(form):
-    """A judge whose answers in the given form, {n} a number from 0 to 99, are drawn by what it is told."""
+    """A judge whose answers in this form, {n} a number from 0 to 99, are drawn by what it is told."""
     from reward.judges import Answer, ScriptedJudge
 
+    def likely(question):
+        words = words_of(question)
+        return {token: 0.02 + 0.05 * chance(words, token) for token in [*"0123456789ABCDEFG", "Yes", "No"]}
+
     def answer(question):
-        told = asked_of(question)
-        number, grade = int(100 * chance(told)), 1 + int(5 * chance(told, 1))
+        words = words_of(question)
+        number, grade = int(100 * chance(words)), 1 + int(5 * chance(words, 1))
         text = form.format(n=f"{number:02}", d=grade, y="Yes" if number < 50 else "No")
         logs = []
-        for place, token in enumerate(text):
-            weights = {other: chance(told, place, other) for other in "0123456789"} if token.isdigit() and place else {}
-            total = sum(weights.values())
-            logs.append({other: math.log(weight / total) for other, weight in weights.items()} or {token: 0.0})
+        for position, token in enumerate(text):
+            logs.append({token: 0.0})
+            if token.isdigit() and position:
+                weights = {digit: chance(words, position, digit) for digit in "0123456789"}
+                logs[-1] = {digit: math.log(weight / sum(weights.values())) for digit, weight in weights.items()}
         return Answer(text, (*text, "</s>"), (*logs, {"</s>": math.log(0.75), "5": math.log(0.25)}))
 
     return ScriptedJudge(answer, likely)
@@ -99,19 +98,14 @@ def judged_scripted(book):
 @part
 def judged_local(book):
     """Small vision-language models of this machine."""
-    judged(book, "fleur", "fleur", toy("judge of decimals"), 3, SHORT)
-    judged(book, "fleur, no references", "fleur", toy("judge of decimals"), 1, use_references=False)
-    judged(book, "harmoniceval", "harmoniceval", toy("judge of grades"), 3, SHORT)
-    judged(book, "judge", "judge", toy("judge of grades"), 3, SHORT)
-    for metric, options in {
-        "vqascore": {},
-        "judge": {"prompt": "yes"},
-        "rubric": {"max_characters": 300},
-        "questions": {},
-    }.items():
-        judged(book, f"{metric} of words", metric, toy("judge of words"), 3, SHORT, **options)
-    several = f"{toy('judge of words')},{toy('judge of grades')}"
-    judged(book, "judge, mean of two", "judge", several, 2, SHORT)
+    decimals, grades, words = (toy(f"judge of {kind}") for kind in ("decimals", "grades", "words"))
+    judged(book, "fleur", "fleur", decimals, 3, SHORT)
+    judged(book, "harmoniceval", "harmoniceval", grades, 3, SHORT)
+    judged(book, "judge", "judge", grades, 3, SHORT)
+    judged(book, "judge, mean of two", "judge", f"{words},{grades}", 2, SHORT)
+    judged(book, "rubric of words", "rubric", words, 3, SHORT, max_characters=300)
+    for metric in ("vqascore", "questions"):
+        judged(book, f"{metric} of words", metric, words, 3, SHORT)
 
 
 @part
@@ -121,7 +115,7 @@ def judged_server(book):
 
     from tests.toys.loopback_judge import loopback_judge
 
-    for kind, metrics in {"words": ("vqascore", "judge", "rubric"), "decimals": ("fleur",)}.items():
+    for kind, metrics in {"words": ("vqascore", "rubric"), "decimals": ("fleur",)}.items():
         folder = toy(f"judge of {kind}")
         model = AutoModelForImageTextToText.from_pretrained(folder).eval()
         with loopback_judge(model, AutoProcessor.from_pretrained(folder)) as server:
@@ -160,29 +154,22 @@ def judged_rewards(book):
 @part
 def judged_files(book):
     """`capreward score` with judges, and `rerank`."""
-    from same_numbers.files import command, note_file
-
     folder = RUN.folder / "files"
     folder.mkdir(exist_ok=True)
+    names, images, captions, references = flat(3, "good, rated, empty, dots, chinese")
     rows = []
-    for place, scene in enumerate(scenes()[:3]):
-        scene["image"].save(folder / f"j{place}.png")
-        for kind in ("good", "rated", "empty", "dots", "chinese"):
-            row = {"image": f"j{place}.png", "caption": scene["captions"][kind], "references": scene["references"]}
-            rows.append({**row, "rubric": RUBRIC, "questions": QUESTIONS})
-    (folder / "judged.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for name, image, caption, texts in zip(names, images, captions, references, strict=True):
+        file = f"j{name.split()[0]}.png"
+        image.save(folder / file)
+        cells = {"rubric": RUBRIC, "questions": QUESTIONS}
+        rows.append({"image": file, "caption": caption, "references": texts, **cells})
+    write_lines(folder / "judged.jsonl", rows)
     judge, grades, decimals = toy("judge of words"), toy("judge of grades"), toy("judge of decimals")
     several = [word for name in ("rubric", "questions", "vqascore") for word in ("-m", f"{name}={judge}")]
     runs = {
-        "judged several.jsonl": ("score", *several),
-        "judged fleur.jsonl": ("score", "-m", f"fleur={decimals}", "-m", f"harmoniceval={grades}"),
-        "judged ranked.jsonl": ("rerank", "-m", f"judge={judge}", "--set", "prompt=yes"),
+        "judged several.jsonl": ("score", "judged.jsonl", *several),
+        "judged fleur.jsonl": ("score", "judged.jsonl", "-m", f"fleur={decimals}", "-m", f"harmoniceval={grades}"),
+        "judged ranked.jsonl": ("rerank", "judged.jsonl", "-m", f"judge={judge}", "--set", "prompt=yes"),
     }
-    for output, (name, *line) in runs.items():
-        words = (name, "judged.jsonl", *line, "-o", output, "--device", "cpu", "--quiet")
-
-        def write(words=words, output=output):
-            command(*words)
-            note_file(book, output, folder / output)
-
-        attempt(book, output, write)
+    for output, line in runs.items():
+        attempt(book, output, lambda: note_run(book, *line, output=output))  # noqa: B023

@@ -1,14 +1,13 @@
 """The same rows in every form that Ray scores, and the rows of an output folder."""
 
-import io
 import json
-import tarfile
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.reward.scoring.small_data import save_greys
 from tests.toys.json_lines import read_lines, write_lines
+from tests.toys.tars import write_tar
 
 
 def make_rows(folder, count=24):
@@ -30,26 +29,21 @@ def save_rows(rows, folder, kind):
         if kind == "parquet":
             pq.write_table(pa.Table.from_pylist(half), path, row_group_size=4)
         elif kind == "tar":
-            write_tar(path, half, folder)
+            write_shard(path, half, folder)
         else:
             write_lines(path, half)
     return folder
 
 
-def write_tar(path, rows, images):
+def write_shard(path, rows, images):
     """A WebDataset shard; an image that is not there becomes broken bytes."""
-    with tarfile.open(path, "w") as tar:
-        for row in rows:
-            image = images / row["image"]
-            members = {
-                "png": image.read_bytes() if image.exists() else b"broken",
-                "json": json.dumps({name: row[name] for name in ("id", "references")}).encode(),
-                "txt": row["candidate"].encode(),
-            }
-            for ending, content in members.items():
-                member = tarfile.TarInfo(f"{row['id']:06d}.{ending}")
-                member.size = len(content)
-                tar.addfile(member, io.BytesIO(content))
+    members = {}
+    for row in rows:
+        image, key = images / row["image"], f"{row['id']:06d}"
+        members[f"{key}.png"] = image.read_bytes() if image.exists() else b"broken"
+        members[f"{key}.json"] = json.dumps({name: row[name] for name in ("id", "references")}).encode()
+        members[f"{key}.txt"] = row["candidate"].encode()
+    return write_tar(path, members)
 
 
 def read_folder(folder):

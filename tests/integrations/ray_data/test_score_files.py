@@ -1,11 +1,9 @@
 """Files to parts, in this process: equal scores in every form, only what changed again, what is read and refused."""
 
 import codecs
-import io
 import os
 import re
 import sys
-import tarfile
 from functools import partial
 
 import pyarrow as pa
@@ -16,9 +14,10 @@ from PIL import Image
 from integrations.ray_data import score_files
 from reward.errors import CapRewardError, DataError, MissingExtraError
 from reward.scoring import score_dataset
-from tests.integrations.ray_data.files import make_rows, read_folder, save_rows, write_tar
+from tests.integrations.ray_data.files import make_rows, read_folder, save_rows, write_shard
 from tests.toys.json_lines import read_lines, write_lines
 from tests.toys.picture_scorer import PictureScorer
+from tests.toys.tars import write_tar
 
 score_here = partial(score_files, workers=0)
 
@@ -56,19 +55,19 @@ def test_scores_are_those_of_one_machine(kind, rows, tmp_path):
 
 def test_only_what_changed_is_scored_again(rows, tmp_path, monkeypatch):
     folder, out = save_rows(rows, tmp_path / "in", "parquet"), tmp_path / "out"
-    score_here(folder, PictureScorer(), out, part_rows=4)
+    score_here(folder, PictureScorer(), out)
     before = parts(out)
     rows[23]["candidate"] = "changed"
     pq.write_table(pa.Table.from_pylist(rows[12:]), folder / "1.parquet", row_group_size=4)
     pq.write_table(pa.Table.from_pylist([{**rows[2], "id": 24}]), folder / "2.parquet")
     monkeypatch.setenv("PICTURE_LOG", str(tmp_path / "log"))
-    summary = score_here(folder, PictureScorer(), out, part_rows=4)
+    summary = score_here(folder, PictureScorer(), out)
     got = read_folder(out)
     assert ([row["id"] for row in got], got[23]["candidate"]) == (list(range(25)), "changed")
     assert len((tmp_path / "log").read_text().splitlines()) == 13  # the second file and the new one
-    assert (summary.resumed_rows, len(before.items() & parts(out).items())) == (12, 3)
+    assert (summary.resumed_rows, len(before.items() & parts(out).items())) == (12, 1)
     (folder / "2.parquet").unlink()
-    assert score_here(folder, PictureScorer(), out, part_rows=4).already_done
+    assert score_here(folder, PictureScorer(), out).already_done
     assert [row["id"] for row in read_folder(out)] == list(range(24))
 
 
@@ -159,12 +158,7 @@ def test_a_bad_row_costs_itself_alone(kind, tmp_path):
         path.write_bytes(b"\n".join(BAD_LINES))
     else:
         reasons, options = [reason for _, _, reason in MEMBERS], {"candidate_column": "txt"}
-        with tarfile.open(path, "w", encoding="utf-8", errors="surrogateescape") as tar:
-            for key, members, _ in MEMBERS:
-                for ending, content in members.items():
-                    member = tarfile.TarInfo(f"{key}.{ending}")
-                    member.size = len(content)
-                    tar.addfile(member, io.BytesIO(content))
+        write_tar(path, {f"{key}.{end}": content for key, row, _ in MEMBERS for end, content in row.items()})
     summary = score_here(path, "length", tmp_path / "out", **options)
     assert (summary.rows, summary.scored) == (len(reasons), 2)
     [part] = (tmp_path / "out").glob("part-*")
@@ -176,7 +170,7 @@ def test_a_bad_row_costs_itself_alone(kind, tmp_path):
 def test_a_broken_file_keeps_no_other_from_being_scored(tmp_path):
     folder, out = tmp_path / "in", tmp_path / "out"
     folder.mkdir()
-    write_tar(folder / "a.tar", make_rows(tmp_path / "images", 8), tmp_path / "images")
+    write_shard(folder / "a.tar", make_rows(tmp_path / "images", 8), tmp_path / "images")
     (folder / "b.tar").write_bytes((folder / "a.tar").read_bytes()[:5000])
     run = partial(score_here, folder, PictureScorer(), out, candidate_column="txt")
     with pytest.raises(DataError, match=r"1 of 2 fragments could not be scored.*b\.tar cannot be read: unexpected"):

@@ -1,7 +1,6 @@
 """The monitor of TRL's trainers: what it keeps and logs, warnings, stop, the best policy, resume, two processes."""
 
 import functools
-import multiprocessing
 import re
 from types import SimpleNamespace
 
@@ -25,7 +24,7 @@ from tests.integrations.trl.watched import (
     words,
 )
 from tests.toys.json_lines import read_lines
-from tests.toys.loopback_http import free_port
+from tests.toys.two_processes import run_in_two
 
 pytestmark = pytest.mark.slow
 
@@ -182,15 +181,7 @@ def test_a_second_measure_that_fails_later_on_does_not_end_the_training(tmp_path
 
 def test_two_processes_keep_every_image_once(tmp_path):
     policy_in(tmp_path / "policy")
-    fork = multiprocessing.get_context("forkserver")  # both are forked of one that has loaded the libraries
-    fork.set_forkserver_preload(["tests.integrations.trl.watched"])
-    settings = (free_port(), tmp_path / "two")
-    processes = [fork.Process(target=train_as_one_of_two, args=(rank, *settings)) for rank in range(2)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(250)
-    assert [process.exitcode for process in processes] == [0, 0]
+    run_in_two(train_as_one_of_two, tmp_path / "two")
     checks = read_lines(tmp_path / "two" / "monitor.jsonl")
     assert [check["step"] for check in checks] == [0, 1]
     shown = [row["image"] for row in held_out(5)]  # which two processes do not share evenly

@@ -1,10 +1,6 @@
 """A training with a monitor and planted measures, in one process or several."""
 
-import gc
-import os
-
 import numpy as np
-import torch
 from PIL import Image
 
 from integrations.trl import RewardMonitor, load_policy
@@ -53,15 +49,10 @@ def watched(folder, second=None, *, rewards=None, on_parting="warn", **options):
     return trainer, monitor
 
 
-def train_as_one_of_two(rank, port, out):
+def train_as_one_of_two(out):
     """A step of training with five held-out images, in one of two processes; the policy is beside `out`."""
-    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", ACCELERATE_USE_CPU="1")
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    torch.set_num_threads(1)
-    trainer, _ = watched(out, images=5, policy=load_policy(out.parent / "policy"), max_steps=1)
+    policy = load_policy(out.parent / "policy")
+    # Of a larger batch the first process would have all images.
+    trainer, _ = watched(out, images=5, policy=policy, max_steps=1, per_device_eval_batch_size=2)
     trainer.train()
     trainer.accelerator.end_training()
-    # The trainer still holds the process group. Its threads must have ended when the interpreter ends, or one of them
-    # may wait for the interpreter then, and the process aborts.
-    del trainer, _
-    gc.collect()

@@ -137,21 +137,11 @@ def by_trainer(folder):
     return completion_text(CHAT)
 
 
-def by_llava(folder):
-    return completion_text([{"from": "human", "value": "What is it?"}, {"from": "gpt", "value": BLOCKS}])
-
-
 def by_file(folder):
     score_dataset(write_lines(folder / "data.jsonl", [{"messages": CHAT}]), "length", folder / "scores.jsonl")
     row = read_lines(folder / "scores.jsonl")[0]
     assert row["reward"] == 3.0
     return row["caption"]
-
-
-def by_rerank(folder):
-    rows = [{"image": "a.png", "completion": CHAT[1:]}]
-    rerank_dataset(write_lines(folder / "data.jsonl", rows), "length", folder / "ranked.jsonl")
-    return read_lines(folder / "ranked.jsonl")[0]["caption"]
 
 
 def by_preferences(folder):
@@ -162,6 +152,6 @@ def by_preferences(folder):
     return pairs[0]["prompt"][0]["content"]
 
 
-@pytest.mark.parametrize("way", [by_trainer, by_llava, by_file, by_rerank, by_preferences])
+@pytest.mark.parametrize("way", [by_trainer, by_file, by_preferences])
 def test_blocks_of_text_are_joined_by_a_line_break(way, tmp_path):
     assert way(tmp_path) == JOINED

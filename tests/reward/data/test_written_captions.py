@@ -15,10 +15,10 @@ from reward.data.written_captions import FIRST_CHARACTERS, LAST_CHARACTERS_OF_RE
 from reward.decoding.captioning import caption_images
 from reward.decoding.photos import read_images
 from reward.decoding.selection import rate_candidates, rerank
-from reward.judges import Usage
 from reward.judges.chat import Sampled
 from reward.judges.wording import quoted
 from reward.scoring import BatchScorer, score_dataset
+from tests.reward.decoding.test_captioning import Captioner
 from tests.toys.json_lines import read_lines, write_lines
 
 THOUGHT = "<think>Is it red? It is a big red star, I think.</think>\nA red star."
@@ -139,16 +139,8 @@ def test_functions_of_users_are_given_captions_and_a_reward_may_be_shown_all():
         assert call(MetricReward("length", strip_thinking=False))[0] == len(THOUGHT.split())
 
 
-class Captioner:
-    """Thinks of the first image before it writes."""
-
-    name = "model"
-
-    def __init__(self):
-        self.usage = Usage()
-
-    def check(self):
-        return self.name
+class Thinks(Captioner):
+    """Thinks before it writes."""
 
     def sample(self, images, n, sampling, have):
         for row, _ in images:
@@ -158,7 +150,7 @@ class Captioner:
 def test_captions_of_a_folder_are_written_without(tmp_path):
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
     output, options = tmp_path / "c.jsonl", {"metric": "length", "n": 3, "keep_candidates": True}
-    summary = caption_images(read_images(tmp_path), Captioner(), output, **options)
+    summary = caption_images(read_images(tmp_path), Thinks(), output, **options)
     assert read_lines(output)[0]["caption"] == "A red star."
     assert summary.distinct == pytest.approx(2 / 3)
     assert "think" not in (tmp_path / "c.jsonl.candidates.jsonl").read_text()

@@ -113,7 +113,7 @@ def test_each_way_gives_a_row_the_same(give, lowest, folder):
 @pytest.mark.parametrize("give", [by_verl, by_ms_swift, by_openrlhf])
 def test_an_adapter_translates_none_and_nothing_else(give, lowest, folder):
     cases = ROWS if give is by_openrlhf else [*ROWS, NO_CAPTION]
-    settings = {"metric": "picture", "weights": {"bright": 1}, "name": uuid.uuid4().hex, "wait": 1.0}
+    settings = {"metric": "picture", "weights": {"bright": 1}, "name": uuid.uuid4().hex, "wait": 0.4}
     if give is by_ms_swift:
         del settings["wait"]
     rewards = give(in_folder([row for row, _, _ in cases], folder), **settings, missing=MISSING)

@@ -1,21 +1,19 @@
 """RetrievalReward: captions that tell images apart, those that are all alike, too few images, and several processes."""
 
 import json
-import os
 import pickle
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from accelerate import PartialState
 
 from reward import RetrievalReward, load_scorer
 from reward.errors import ConfigError, InvalidSampleError
 from reward.scenes import make_dataset
 from tests.toys.toy_clips import toy_clip
 from tests.toys.trainer import TrainerLog, call
+from tests.toys.two_processes import run_in_two
 
 
 @pytest.fixture(scope="module")
@@ -96,38 +94,23 @@ def test_what_cannot_tell_images_apart_is_refused(arguments, message):
         RetrievalReward(**arguments)
 
 
-TWO_PROCESSES = """
-import json, sys
-from accelerate import PartialState, debug_launcher
-from reward import RetrievalReward
-from reward.scenes import make_dataset
-from tests.toys.trainer import call
-
-def rate(folder):
+def rate_as_one_of_two(folder):
     rank = PartialState(cpu=True).process_index
     rows = make_dataset(6, 5)
     images, captions = list(rows["image"]), [references[0] for references in rows["refs"]]
     first = slice(0, 2) if rank == 0 else slice(2, 6)
     reward = RetrievalReward(device="cpu", minimum_images=2)
     rewards = [call(reward, captions[first], image=images[first])]
-    # a process without anything to score keeps nobody waiting
     written = captions[first] if rank == 0 else ["..."] * 4
     rewards.append(call(reward, written, image=images[first]))
-    with open(f"{folder}/{rank}.json", "w") as file:
-        json.dump(rewards, file)
-
-if __name__ == "__main__":
-    debug_launcher(rate, (sys.argv[1],), num_processes=2)
-"""
+    (folder / f"{rank}.json").write_text(json.dumps(rewards))
 
 
-def test_two_processes_compare_with_the_images_of_both(reward, drawings, tmp_path):
+def test_two_processes_compare_with_the_images_of_both_and_one_without_a_word_keeps_nobody_waiting(
+    reward, drawings, tmp_path
+):
     images, captions = drawings
-    (tmp_path / "two.py").write_text(TWO_PROCESSES)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[3])}
-    command = [sys.executable, tmp_path / "two.py", tmp_path]
-    launched = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
-    assert launched.returncode == 0, launched.stderr
+    run_in_two(rate_as_one_of_two, tmp_path)
     first, first_again = json.loads((tmp_path / "0.json").read_text())
     second, second_again = json.loads((tmp_path / "1.json").read_text())
     assert first + second == pytest.approx(call(reward, captions, image=images))

@@ -129,8 +129,8 @@ def test_networks_get_images_that_are_prepared_in_the_background_and_others_plai
 
 
 def test_rows_of_one_image_do_not_each_hold_its_bytes(tmp_path):
-    data = encoded_image(Image.fromarray(np.random.default_rng(0).integers(0, 256, (400, 500, 3), dtype=np.uint8)))
-    rows = [{"image": {"bytes": data, "path": None}, "candidate": f"A star {row}."} for row in range(600)]
+    data = encoded_image(Image.fromarray(np.random.default_rng(0).integers(0, 256, (200, 250, 3), dtype=np.uint8)))
+    rows = [{"image": {"bytes": data, "path": None}, "candidate": f"A star {row}."} for row in range(300)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "data.parquet")
     tracemalloc.start()
     score_dataset(tmp_path / "data.parquet", PictureScorer(), tmp_path / "out.parquet")

@@ -78,8 +78,12 @@ def as_text(cell):
     return cell if isinstance(cell, str) else json.dumps(cell)
 
 
-@pytest.mark.parametrize("output", ENDINGS)
-@pytest.mark.parametrize("data", [*ENDINGS, "arrow"])
+# Readers of text and readers of Arrow, each before every writer.
+PAIRS = [("csv", "csv"), ("csv", "parquet"), ("tsv", "tsv"), ("tsv", "jsonl"), ("jsonl", "json"), ("json", "tsv")]
+PAIRS += [("parquet", "parquet"), ("parquet", "csv"), ("parquet", "tsv"), ("arrow", "jsonl"), ("arrow", "json")]
+
+
+@pytest.mark.parametrize(("data", "output"), PAIRS)
 def test_cells_of_text_stay_as_they_were_written(data, output, tmp_path):
     cells = TEXTS + (BROKEN if "tsv" not in (data, output) else [])
     path = write_cells(tmp_path / f"data.{data}", cells)
@@ -163,21 +167,24 @@ def test_typed_cells_keep_their_types_in_parquet_and_their_digits_in_text(tmp_pa
 GREY = png("grey")
 
 
-@pytest.fixture(params=["parquet", "saved"])
-def pictures(request, tmp_path):
+@pytest.fixture
+def pictures(form, tmp_path):
     """Data that hold pictures: one, a list of one, bytes, and none."""
     types = {"image": Image(), "all": [Image()], "raw": Value("binary"), "caption": Value("string")}
     cell = {"bytes": GREY, "path": "grey.png"}
     columns = {"image": [cell, None], "all": [[cell], []], "raw": [GREY, None], "caption": ["a b", "c"]}
     data = Dataset.from_dict(columns, features=Features(types))
-    if request.param == "parquet":
+    if form == "parquet":
         data.to_parquet(tmp_path / "data.parquet")
         return tmp_path / "data.parquet"
     data.save_to_disk(str(tmp_path / "saved"))
     return tmp_path / "saved"
 
 
-@pytest.mark.parametrize("output", ENDINGS)
+FORMS_OF_PICTURES = [*(("parquet", ending) for ending in ENDINGS), ("saved", "parquet"), ("saved", "csv")]
+
+
+@pytest.mark.parametrize(("form", "output"), FORMS_OF_PICTURES)
 def test_pictures_stay_and_are_read_from_every_output(output, pictures, tmp_path):
     first = tmp_path / f"out.{output}"
     score_dataset(pictures, PictureScorer(), first)
@@ -192,7 +199,7 @@ def test_pictures_stay_and_are_read_from_every_output(output, pictures, tmp_path
         assert (features["image"], features["all"].feature) == (Image(), Image())
 
 
-@pytest.mark.parametrize("output", ENDINGS)
+@pytest.mark.parametrize(("form", "output"), FORMS_OF_PICTURES)
 def test_pictures_are_left_out_on_request_but_for_their_paths(output, pictures, tmp_path):
     score_dataset(pictures, PictureScorer(), tmp_path / f"out.{output}", drop_images=True)
     names = ["image", "raw", "caption", "brightness", "words", "reward", "truncated", "error"]

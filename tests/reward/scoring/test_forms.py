@@ -2,7 +2,6 @@
 
 import base64
 import gzip
-import io
 import json
 import re
 import tarfile
@@ -22,6 +21,7 @@ from reward.scoring.readers import open_source
 from tests.reward.scoring.small_data import Stop, save_greys, scored
 from tests.toys.json_lines import write_lines
 from tests.toys.picture_scorer import PictureScorer
+from tests.toys.tars import write_tar
 
 CAPTIONS = ["a red star", "ein Stern,\nschön", "two words"]
 NAMES = ["0.png", "1.png", "2.png"]
@@ -88,34 +88,29 @@ def parts(folder):
 
 
 def tar(folder):
-    return write_tar(folder / "c.tar", BOTH, folder)
+    return write_shard(folder / "c.tar", BOTH, folder)
 
 
 def joined_tars(folder):
     """As `cat` puts them together."""
-    parts = [write_tar(folder / f"{number}.tar", rows, folder) for number, rows in enumerate((BOTH[:1], BOTH[1:]))]
+    parts = [write_shard(folder / f"{number}.tar", rows, folder) for number, rows in enumerate((BOTH[:1], BOTH[1:]))]
     (folder / "c.tar").write_bytes(b"".join(part.read_bytes() for part in parts))
     return folder / "c.tar"
 
 
-def write_tar(path, rows, pictures):
+def write_shard(path, rows, pictures):
     members = {"README": b"of no row", ".hidden.txt": b"of no row"}
     for name, caption in rows:
         members |= {f"._{name}": b"a Mac's", name: (pictures / name).read_bytes()}
         members |= {f"._{name[0]}.txt": b"a Mac's", f"{name[0]}.txt": caption.encode()}
-    with tarfile.open(path, "w") as shard:
-        for name, content in members.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            shard.addfile(member, io.BytesIO(content))
-    return path
+    return write_tar(path, members)
 
 
 def shards(folder):
     """Two tars such as img2dataset writes, with statistics beside them."""
     (folder / "shards").mkdir()
     for number, rows in enumerate((BOTH[:2], BOTH[2:])):
-        write_tar(folder / "shards" / f"{number:05}.tar", rows, folder)
+        write_shard(folder / "shards" / f"{number:05}.tar", rows, folder)
         (folder / "shards" / f"{number:05}_stats.json").write_text('{"count": 2}')
     (folder / "shards" / "._00000.tar").write_bytes(b"\0\5")
     return folder / "shards"
@@ -219,11 +214,11 @@ FORMS = {
     "captions.txt": file("captions.txt", FRAME.to_csv(index=False)),
     "text and path": file("c.csv", FRAME.rename(columns={"image": "path", "caption": "text"}).to_csv(index=False)),
     "Flickr30k": file("results.csv", FLICKR30K),
-    **{each.__name__: each for each in (parquet, parts, tar, joined_tars, metadata, texts, arrow)},
-    **{each.__name__: each for each in (shards, braces, pattern, pattern_of_lines)},
-    **{each.__name__: each for each in (folder_of_lines, files_of_a_split, captions_beside_metadata)},
-    **{each.__name__: each for each in (splits, saved, folders_of_images)},
 }
+for form in (parquet, parts, tar, joined_tars, metadata, texts, arrow, shards, braces, pattern, pattern_of_lines):
+    FORMS[form.__name__] = form
+for form in (folder_of_lines, files_of_a_split, captions_beside_metadata, splits, saved, folders_of_images):
+    FORMS[form.__name__] = form
 OPTIONS = {"Flickr30k": {"candidate_column": "comment"}}
 OPTIONS |= {name: {"split": "test"} for name in ("splits", "saved", "folders_of_images", "files_of_a_split")}
 

@@ -90,8 +90,8 @@ def test_processes_that_are_killed_under_load_cost_no_answer(service, scorer):
 
 
 def test_a_restart_under_load_finishes_what_is_under_way_and_costs_no_answer():
-    samples, found, replies = samples_of(6), [], []
-    with loopback_service(*SERVE, "--batch-wait", "1500") as service:  # every request takes that long
+    samples, found, replies = samples_of(2), [], []
+    with loopback_service(*SERVE, "--batch-wait", "1000") as service:  # every request takes that long
 
         def score():
             scorer = RemoteScorer(service.url, patience=120.0)
