@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load, load_file
 from scipy.stats import kendalltau
 
-from reward import CaptionSample, load_scorer
+from reward import CaptionSample, VelaReward, load_scorer
 from reward.cli.app import app
 from reward.metrics.vela.prompts import DEFAULT_PROMPTS
 from reward.metrics.vela.training import make_tokenizer
@@ -120,9 +120,13 @@ def test_one_command_from_hub_to_hub(hub, tmp_path, monkeypatch, capsys):
     scores = pushed.score(samples_of(rated)).scores
     assert np.array_equal(trained.score(samples_of(rated)).scores, scores)
     assert len(np.unique(scores)) == scores.size  # the head is trained: every score is its own, none is the initial 0.5
+    reward = VelaReward("tester/vela-arena", device="cpu")
+    columns = {"image": list(rated["image"]), "references": list(rated["refs"])}
+    rewards = reward(["Describe it."] * len(rated), list(rated["cand"]), **columns)
+    assert rewards == pytest.approx(scores.mean(1))
     rated.select_columns(["image", "cand", "refs"]).to_parquet("rows.parquet")
     app(["score", "rows.parquet", "--metric", "tester/vela-arena", "--output", "scored.jsonl"], standalone_mode=False)
-    assert [row["reward"] for row in read_lines(Path("scored.jsonl"))] == pytest.approx(scores.mean(1))
+    assert [row["reward"] for row in read_lines(Path("scored.jsonl"))] == pytest.approx(rewards)
 
     capsys.readouterr()
     bench = ["bench", "--benchmark", "longcap-arena", "--part", "TestA", "--metric", "vela=tester/vela-arena"]
