@@ -32,6 +32,7 @@ def test_words_rewrites_and_retrieved_captions_become_rows_to_train_on(run, capt
         _, err = run("corrupt", captions, *line)
         assert "noun_attribute: 6 wrong captions" in err
         assert "1 left out: image cannot be read 1 left out: no caption" in err
+        assert [message["role"] for message in asked[0]] == ["system", "user"]
         assert "is complete already" in run("corrupt", captions, *line)[1]
         (folder / "train.parquet").unlink()
         run("corrupt", captions, *line)  # the answers are kept
