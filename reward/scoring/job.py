@@ -223,8 +223,8 @@ def decoded_chunks(
     Args:
         blocks: rows with images as the data have them; consumed in another thread.
         picture_reader: opens one image; may raise ImageError.
-        rows: of a chunk; the first has `FIRST_ROWS` at most. One is shorter at the end of a block, and where its images
-            take `CHUNK_BYTES`.
+        rows: of a chunk, at most. The first has `FIRST_ROWS`, and each twice as many as the one before. One is shorter
+            at the end of a block, and where its images take `CHUNK_BYTES`.
 
     Raises:
         Exception: whatever `blocks` or `picture_reader` raised, except ImageError.
@@ -252,7 +252,7 @@ def decoded_chunks(
 def _chunks(
     blocks: Iterable[Iterable[RowTask]], picture_reader: PictureReader, rows: int
 ) -> Generator[tuple[list[RowTask], int], None, None]:
-    # Large pictures take long: the scorer starts with a few of them, and does not wait for a whole chunk.
+    # Large pictures take long: the scorer starts with a few of them. While it has these, twice as many are decoded.
     most = min(FIRST_ROWS, rows)
     with ThreadPoolExecutor(THREADS, thread_name_prefix="decode") as pool:
         # One chunk is full and waits for its last images; the next one has begun, so that no thread is idle meanwhile.
@@ -263,7 +263,7 @@ def _chunks(
                     if full is not None:
                         yield full.decoded()
                     chunk, full = _Chunk(picture_reader, pool), chunk
-                    most = rows
+                    most = min(2 * most, rows)
                 chunk.add(task)
                 # While the last images of a full chunk are waited for, the threads have some of the next one.
                 if full is not None and (len(chunk.images) >= IMAGES_AHEAD or not picture_reader.is_needed):

@@ -60,7 +60,8 @@ def test_the_next_chunk_is_decoded_while_one_is_scored_and_no_more():
     assert threading.active_count() <= before  # threads of other tests may have ended, too
 
 
-def test_chunks_have_fixed_rows_but_for_the_first_or_as_many_as_their_images_leave_room_for(monkeypatch):
+def test_chunks_double_up_to_their_rows_or_have_as_many_as_their_images_leave_room_for(monkeypatch):
+    assert chunk_sizes(1000, 512) == [64, 128, 256, 512, 40]
     assert chunk_sizes(250, 100) == [64, 100, 86]
     assert chunk_sizes(50, 20) == [20, 20, 10]
     monkeypatch.setattr(ahead, "CHUNK_BYTES", 5 * 300)
