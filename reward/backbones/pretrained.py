@@ -108,10 +108,10 @@ def _refuse_unconfigured(folder: Path, where: str) -> None:
     """Refuses a folder without a config.json, such as the output folder of a trainer, and says what it holds."""
     if not folder.is_dir() or (folder / CONFIG_FILE).is_file():
         return
-    checkpoints = ", ".join(sorted(path.name for path in folder.glob("checkpoint-*"))) or "no checkpoint-*"
+    content = ", ".join(sorted(path.name for path in folder.glob("checkpoint-*"))) or "no checkpoint-*"
     if (folder / "adapter_config.json").is_file():
-        checkpoints = "an adapter: write model.merge_and_unload().save_pretrained(FOLDER), and name that folder"
-    raise CheckpointError(f"{where} has no {CONFIG_FILE}; it holds {checkpoints}")
+        content = "an adapter: write model.merge_and_unload().save_pretrained(FOLDER), and name that folder"
+    raise CheckpointError(f"{where} has no {CONFIG_FILE}; it holds {content}")
 
 
 def _left_over(

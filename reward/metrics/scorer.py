@@ -88,7 +88,6 @@ class CaptionScorer(TakesData):
     float32). Do not score in several threads at a time while the network is in training mode.
 
     Attributes:
-        spec: facts about the metric.
         reads_images, reads_references: whether the metric reads them. By default it reads what `spec` says it needs.
         decodes_images: whether images are decoded here; otherwise `Group.features` is the image of the sample.
         window_size: most different candidates of a call of `score_groups`.
