@@ -17,10 +17,9 @@ from pathlib import Path
 import reward
 from reward.data.image_files import file_stamp
 
-# Rooms of this package whose code takes part in every score. How scores are read, written and shown does not.
-_ROOMS = ("data", "backbones", "judges")
+# Rooms of this package whose code takes part in scores. How scores are read, written and shown does not.
+_ROOMS = ("reward.metrics", "reward.data", "reward.backbones", "reward.judges")
 _CODE_FILES = (".py", ".json", ".yaml")
-_METRICS = "reward.metrics."
 _INSTALLED = {*sys.stdlib_module_names, "torch", "numpy"}  # their code counts nothing
 _HAS_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -33,29 +32,28 @@ def fingerprint_code(*modules: str) -> str:
     """Hash of the code that takes part in a metric's scores.
 
     Args:
-        modules: names such as `"reward.metrics.vela.scorer"`, which count with the files beside them, the folders of
-            other metrics that these import, and what all metrics share; the standard library counts nothing. Python
-            files count by their syntax trees without docstrings, JSON and YAML by their content.
+        modules: names such as `"reward.metrics.vela.scorer"`. They count with the files beside them, and with what these
+            import from the rooms of this package that compute. A module of somebody else counts with all of these
+            rooms, since it may reach them by other ways; the standard library counts nothing. Python files count by
+            their syntax trees without docstrings, JSON and YAML by their content.
 
     Returns:
         16 hexadecimal digits.
     """
-    package = Path(reward.__file__).parent
-    files = set((package / "metrics").glob("*.py"))
-    for room in _ROOMS:
-        files.update(path for path in (package / room).rglob("*") if path.suffix in _CODE_FILES)
     waiting = list(modules)
+    if any(module.partition(".")[0] not in (*_INSTALLED, "reward") for module in modules):
+        waiting.extend(_ROOMS)
     seen: set[str] = set()
+    files: set[Path] = set()
     while waiting:
         module = waiting.pop()
         if module in seen:
             continue
         seen.add(module)
         for path in _files_of_module(module):
-            # A metric may compute with code of another, as HarmonicEval does with that of judges.
             files.add(path)
             _, imports = _read(path, file_stamp(path.stat()))
-            waiting.extend(name for name in imports if name.startswith(_METRICS))
+            waiting.extend(name for name in imports if _is_in_rooms(name))
     lines = sorted(f"{path.name} {file_code(path)}" for path in files)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
@@ -110,31 +108,32 @@ def _starts_as(node: ast.AST, code: types.CodeType) -> bool:
     return min(lines) == code.co_firstlineno
 
 
+def _is_in_rooms(module: str) -> bool:
+    """Whether a module is one that computes."""
+    return ".".join(module.split(".")[:2]) in _ROOMS
+
+
 def _files_of_module(module: str) -> Iterator[Path]:
-    """The file of a module, and in a package all files of code beside it."""
+    """The file of a module with its data, or all files of its package where that is a metric or somebody else's."""
     if module.partition(".")[0] in _INSTALLED:
         return
-    if module.startswith(_METRICS):
-        # The folder follows from the name: `find_spec` would import the packages above the module.
-        folder = Path(reward.__file__).parent / "metrics" / module.split(".")[2]
-        if not folder.is_dir():  # a file that all metrics share
-            return
+    if _is_in_rooms(module):
+        # The place follows from the name: `find_spec` would import the packages above the module.
+        place = Path(reward.__file__).parent.joinpath(*module.split(".")[1:3])
+        beside = place.iterdir() if place.is_dir() else place.parent.glob(f"{place.name}.*")
     else:
         file = file_of_module(module)
         if file is None:
             return
-        if "." not in module:
-            yield file
-            return
-        folder = file.parent
-    yield from (path for path in folder.iterdir() if path.suffix in _CODE_FILES)
+        beside = file.parent.iterdir() if "." in module else iter([file])
+    yield from (path for path in beside if path.suffix in _CODE_FILES)
 
 
 @cache
 def _read(path: Path, stamp: str) -> tuple[str, set[str]]:
     """The hash of what a file says, and the modules that it imports.
 
-    `stamp` is for the cache alone, see `file_stamp`: parsing the package takes a quarter of a second.
+    `stamp` is for the cache alone, see `file_stamp`: parsing a room takes a tenth of a second.
     """
     data = path.read_bytes()
     imports = set[str]()

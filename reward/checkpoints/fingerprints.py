@@ -241,9 +241,11 @@ def metric_identity(
     for name, value in settings.items():
         if os.path.isfile(str(value)):
             settings[name] = fingerprint_file(Path(value))
+    # A mean over sentences names the scorer of its metric.
+    modules = (spec.scorer.partition(":")[0], "reward.metrics.sentence_mean")
     return {
         "metric": spec.name,
-        "code": fingerprint_code(spec.scorer.partition(":")[0]),
+        "code": fingerprint_code(*modules),
         "source": fingerprint_checkpoint(weights, revision),
         "revision": hub_commit(os.fspath(checkpoint), revision) or revision,
         "dtype": dtype,

@@ -221,10 +221,8 @@ def image_documents(rows: Iterable[tuple[Hashable, Sequence[str]]]) -> Iterator[
 @lru_cache(maxsize=1)
 def installed_specs() -> dict[str, MetricSpec]:
     """{name: facts} of all metrics: the folders of `reward.metrics`, and entry points `capreward.metrics`."""
-    import reward.metrics
-
     specs = _specs_of_other_packages()
-    for module in pkgutil.iter_modules(reward.metrics.__path__):
+    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
         if module.ispkg:  # the loose modules beside the folders are what metrics share
             for spec in _specs_of_folder(module.name):
                 specs[spec.name] = spec  # another package cannot replace a metric of this one

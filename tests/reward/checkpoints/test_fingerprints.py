@@ -163,6 +163,31 @@ def test_a_line_of_code_that_computes_changes_it(name, code):
     assert (code(name, CHANGED) != code(name, CODE)) == computes
 
 
+IMPORTS = "from reward.data.a import mean\n\n\ndef score():\n    from reward.judges.a import mean\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    {
+        "metrics/other/a.py": True,
+        "metrics/sentence_mean.py": True,  # any metric may be asked for the mean over sentences
+        "data/a.py": True,
+        "judges/a.py": True,
+        "judges/a.yaml": True,
+        "backbones/a.py": False,
+        "metrics/a.py": False,
+        "metrics/unused/a.py": False,
+    }.items(),
+)
+def test_of_this_packages_code_a_metric_counts_with_what_it_imports(name, counts, code):
+    other = replace(metric_spec("length"), scorer="reward.metrics.other.b:Other")
+    code("reward/metrics/other/b.py", IMPORTS)
+    code("reward/metrics/sentence_mean.py", CODE)
+    before = metric_identity(other, "embedded")["code"]
+    code(f"reward/{name}", CHANGED)
+    assert (metric_identity(other, "embedded")["code"] != before) == counts
+
+
 def cell(source, name):
     """What a cell of a notebook makes under a name: no file holds its source, but Python does."""
     file = f"<cell {len(linecache.cache)}>"
