@@ -1,1 +1,1 @@
-"""One folder a metric; its `__init__.py` states its facts, `scorer.py` scores. See reward.registry for how they are found."""
+"""One folder a metric: its `__init__.py` states its facts, `scorer.py` scores. `reward.registry` finds them."""

@@ -215,13 +215,15 @@ class PictureReader:
 def decoded_chunks(
     blocks: Iterable[Iterable[RowTask]], picture_reader: PictureReader, rows: int
 ) -> Iterator[tuple[list[RowTask], int]]:
-    """Chunks of rows with decoded images, in order, and how many images were decoded; the next is made in a thread.
+    """Chunks of rows with decoded images, in order, and how many images were decoded.
+
+    Where images are read, the next chunk is made in a thread.
 
     A chunk lies in one block. Rows of one image in a chunk share one object, so that it is decoded and encoded once. An
     image that cannot be decoded becomes the row's problem.
 
     Args:
-        blocks: rows with images as the data have them; consumed in another thread.
+        blocks: rows with images as the data have them; perhaps consumed in that thread.
         picture_reader: opens one image; may raise ImageError.
         rows: of a chunk, at most. The first has `FIRST_ROWS`, and each twice as many as the one before. One is shorter
             at the end of a block, and where its images take `CHUNK_BYTES`.
@@ -232,6 +234,10 @@ def decoded_chunks(
     stop, turn = threading.Event(), threading.Lock()
     # A generator cannot be closed while it runs in the other thread: the rows end instead, and so does the generator.
     chunks = _chunks((takewhile(lambda _: not stop.is_set(), block) for block in blocks), picture_reader, rows)
+
+    if not picture_reader.is_needed:
+        yield from chunks  # reading rows ahead keeps Python busy, from which the scorer would have to wait
+        return
 
     def next_chunk() -> tuple[list[RowTask], int] | None:
         with turn:

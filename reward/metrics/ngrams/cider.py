@@ -7,7 +7,7 @@ import json
 import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -20,7 +20,6 @@ from reward.data.samples import CaptionSample, read_references
 from reward.data.score_table import ScoreTable
 from reward.errors import CheckpointError, ConfigError
 from reward.metrics.ngrams import CIDER
-from reward.metrics.ngrams.counting import all_ngrams, ngram_counts
 from reward.metrics.ngrams.java import tokenize
 from reward.metrics.ngrams.scorer import NgramScorer, Words
 
@@ -57,9 +56,9 @@ class CiderScorer(NgramScorer):
         counts = [documents, *(frequencies or {}).values()]
         rarest, *log_frequencies = np.log(np.maximum(1, counts)).tolist()
         self._rarest = rarest  # of an n-gram in no document, or in one
-        self._rarity: dict[tuple[str, ...], float] = {}
+        self._rarity: dict[str, float] = {}
         for ngram, log_frequency in zip(frequencies or {}, log_frequencies, strict=True):
-            self._rarity[tuple(ngram.split(" "))] = rarest - log_frequency
+            self._rarity[ngram] = rarest - log_frequency
         self.spec = replace(CIDER, needs_corpus=frequencies is None)
 
     @property
@@ -80,7 +79,7 @@ class CiderScorer(NgramScorer):
             ConfigError: there are fewer than two different documents, so every weight would be 0.
             InvalidSampleError: references are not a list of texts.
         """
-        counts: Counter[tuple[str, ...]] = Counter()
+        counts: Counter[str] = Counter()
         documents = 0
         rows = iter(corpus)
         # A chunk is one call of Java. Equal documents of a chunk are counted once, with how often they come.
@@ -88,17 +87,18 @@ class CiderScorer(NgramScorer):
             words = tokenize((text for references in chunk for text in references), purpose=self._purpose)
             for references, times in Counter(references for references in chunk if references).items():
                 documents += times
-                ngrams_of_document: set[tuple[str, ...]] = set()
+                ngrams_of_document: set[str] = set()
                 for text in references:
-                    ngrams_of_document.update(all_ngrams(words[text].split(), _MOST_WORDS))
-                for ngram in ngrams_of_document:
-                    counts[ngram] += times
+                    for ngrams in _ngrams(words[text].split()):
+                        ngrams_of_document.update(ngrams)
+                for _ in range(times):
+                    counts.update(ngrams_of_document)
         if documents < 2 or all(count == documents for count in counts.values()):
             raise ConfigError(
                 f"a corpus of {documents} documents that do not differ gives all words the same weight; fit CIDEr on "
                 "the references of a whole data set"
             )
-        return CiderScorer({" ".join(ngram): count for ngram, count in counts.items()}, documents)
+        return CiderScorer(counts, documents)
 
     def score_samples(
         self, samples: list[CaptionSample], batch_size: int | None = None, progress: bool = False
@@ -133,10 +133,10 @@ class CiderScorer(NgramScorer):
         rarity, rarest = self._rarity, self._rarest
         # pycocoevalcap weighs each n apart, and takes the number of pairs of words for the length of a text.
         weights_by_order, lengths = [], []
-        for counts in ngram_counts(words, _MOST_WORDS):
-            weights = {ngram: times * rarity.get(ngram, rarest) for ngram, times in counts.items()}
+        for ngrams in _ngrams(words):
+            weights = {ngram: times * rarity.get(ngram, rarest) for ngram, times in Counter(ngrams).items()}
             weights_by_order.append(weights)
-            lengths.append(math.sqrt(sum(weight**2 for weight in weights.values())))
+            lengths.append(math.sqrt(sum([weight**2 for weight in weights.values()])))
         return _Weighed(weights_by_order, lengths, max(0, len(words) - 1))
 
     @classmethod
@@ -189,9 +189,15 @@ class CiderScorer(NgramScorer):
 class _Weighed(NamedTuple):
     """A text: {n-gram: weight} and the length of that vector for each n, and the number of pairs of words."""
 
-    weights_by_order: list[dict[tuple[str, ...], float]]
+    weights_by_order: list[dict[str, float]]
     lengths: list[float]
     pairs: int
+
+
+def _ngrams(words: list[str]) -> Iterator[Iterator[str]]:
+    """The n-grams of a text for each n, with their repeats; their words are joined by spaces."""
+    for n in range(1, _MOST_WORDS + 1):
+        yield map(" ".join, zip(*(words[start:] for start in range(n)), strict=False))
 
 
 def _similarities(candidate: _Weighed, reference: _Weighed) -> list[float]:

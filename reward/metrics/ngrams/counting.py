@@ -2,19 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-
-
-def ngram_counts(words: Sequence[str], most: int) -> list[Counter[tuple[str, ...]]]:
-    """{n-gram: times} for n from 1 to `most`, each in the order of first appearance.
-
-    Example:
-        >>> ngram_counts(["a", "star", "a", "star"], 2)[1]
-        Counter({('a', 'star'): 2, ('star', 'a'): 1})
-    """
-    shifted = [words[start:] for start in range(most)]
-    return [Counter(zip(*shifted[:n], strict=False)) for n in range(1, most + 1)]
 
 
 def all_ngrams(words: Sequence[str], most: int) -> list[tuple[str, ...]]:
