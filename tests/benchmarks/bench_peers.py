@@ -90,6 +90,21 @@ def captions_of_random_words(count):
     return samples
 
 
+def captions_of_one_length(images, group):
+    """`group` captions for five references that they share, all of as many words: no pass has padding to save."""
+    rng = random.Random(4)
+    vocabulary = ["star", "heart", "ring", "box", "red", "blue", "green", "big", "small", "one", "two", "three"]
+
+    def text():
+        return " ".join(rng.choices(vocabulary, k=12))
+
+    samples = []
+    for _ in range(images):
+        references = [text() for _ in range(5)]
+        samples += [CaptionSample(text(), None, references) for _ in range(group)]
+    return samples
+
+
 def missing(module):
     return importlib.util.find_spec(module) is None
 
@@ -158,12 +173,18 @@ def ngrams(samples, setting):
 
 
 def bertscores(folder):
-    shared, alone = short_captions(IMAGES, 4), captions_of_their_own(OWN)
-    texts = [text for sample in (*shared, *alone) for text in (sample.candidate, *sample.references)]
+    settings = {
+        "": short_captions(IMAGES, 4),
+        ", own references": captions_of_their_own(OWN),
+        ", one length": captions_of_one_length(IMAGES, 4),
+    }
+    texts = [
+        text for samples in settings.values() for sample in samples for text in (sample.candidate, *sample.references)
+    ]
     for width, layers in ((256, 4), (768, 9)):
         model = peers.bert_folder(folder / f"bert{width}", texts, width=width, layers=layers)
         own = load_scorer("bertscore", model, layer=layers, device="cpu")
-        for samples, setting in ((shared, ""), (alone, ", own references")):
+        for setting, samples in settings.items():
             name, theirs = f"bertscore ({width} x {layers}){setting}", peers.bert_score(model, samples, layer=layers)
             yield Pair(name, "bert-score", samples, theirs, scores(own, samples))
 
