@@ -171,8 +171,8 @@ def _find_columns(
     if not re.search("int|float|double|null", types[by]):
         cells = enumerate((row.get(by) for row in _records(reader, [by], texts=())), start=1)
         odd_cells = ((number, cell) for number, cell in cells if type(cell) not in (int, float, type(None)))
-        number, cell = next(odd_cells, (1, types[by]))
-        raise DataError(f"row {number}: column {by!r} must hold scores, got {cell!r:.80}")
+        for number, cell in odd_cells:
+            raise DataError(f"row {number}: column {by!r} must hold scores, got {cell!r:.80}")
 
     # Whole numbers are ids and counts more often than scores.
     lists = {name for name, type_name in types.items() if type_name.startswith(("list", "large_list"))}

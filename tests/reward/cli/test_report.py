@@ -170,6 +170,13 @@ def test_a_cell_that_is_no_score_is_named_with_its_row(cell, tmp_path):
         read_scored(tmp_path / "scores.csv")
 
 
+def test_a_column_of_texts_that_are_all_missing_is_empty_and_no_row_is_named(tmp_path):
+    rows = pd.DataFrame({"candidate": ["a", "b"], "reward": [0.5, 0.7], "note": pd.array([None, None], "string")})
+    rows.to_parquet(tmp_path / "scores.parquet")
+    with pytest.raises(DataError, match="has a score in 'note', so there is nothing to report: the column is empty"):
+        read_scored(tmp_path / "scores.parquet", by="note")
+
+
 def test_candidates_in_lists_count_one_by_one(tmp_path):
     lists = [
         {"image": "a.png", "candidates": ["a", "b", "c"], "rewards": [0.5, None, 0.7], "fluency": [0.1, 0.2, 0.3]},
