@@ -8,7 +8,7 @@ import linecache
 import os
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
@@ -32,10 +32,10 @@ def fingerprint_code(*modules: str) -> str:
     """Hash of the code that takes part in a metric's scores.
 
     Args:
-        modules: names such as `"reward.metrics.vela.scorer"`. They count with the files beside them, and with what these
-            import from the rooms of this package that compute. A module of somebody else counts with all of these
-            rooms, since it may reach them by other ways; the standard library counts nothing. Python files count by
-            their syntax trees without docstrings, JSON and YAML by their content.
+        modules: names such as `"reward.metrics.vela.scorer"`. They count with the files beside them, and with what
+            these import from the rooms of this package that compute. A module of somebody else counts with all of
+            these rooms, since it may reach them by other ways; the standard library counts nothing. Python files count
+            by their syntax trees without docstrings, JSON and YAML by their content.
 
     Returns:
         16 hexadecimal digits.
@@ -117,6 +117,7 @@ def _files_of_module(module: str) -> Iterator[Path]:
     """The file of a module with its data, or all files of its package where that is a metric or somebody else's."""
     if module.partition(".")[0] in _INSTALLED:
         return
+    beside: Iterable[Path]
     if _is_in_rooms(module):
         # The place follows from the name: `find_spec` would import the packages above the module.
         place = Path(reward.__file__).parent.joinpath(*module.split(".")[1:3])
@@ -125,7 +126,7 @@ def _files_of_module(module: str) -> Iterator[Path]:
         file = file_of_module(module)
         if file is None:
             return
-        beside = file.parent.iterdir() if "." in module else iter([file])
+        beside = file.parent.iterdir() if "." in module else [file]
     yield from (path for path in beside if path.suffix in _CODE_FILES)
 
 
