@@ -47,7 +47,7 @@ def python_of(tree, *words):
 
     The working folder must not be another checkout, since `python -m` looks there first.
     """
-    environment = {**os.environ, "PYTHONPATH": str(tree.resolve()), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(tree.resolve())}
     return {"args": [sys.executable, *map(str, words)], "env": environment}
 
 

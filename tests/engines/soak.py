@@ -46,9 +46,9 @@ class Soak:
     kills: int = 0
     memory: list[float] = field(default_factory=list)  # MB of the older process, once it is warm
 
-    def ends_of_memory(self):
-        quarter = max(1, len(self.memory) // 4)
-        return statistics.median(self.memory[:quarter]), statistics.median(self.memory[-quarter:])
+    def memory_of_quarters(self):
+        """Medians of the four quarters of the time: whether memory still grows at the end."""
+        return [statistics.median(part) for part in np.array_split(self.memory, 4)]
 
 
 def make_drawings(folder):
@@ -129,9 +129,10 @@ def run(minutes, rate, folder):
     cuts = [1000 * wait for wait in statistics.quantiles(soak.waits, n=100)]
     print(f"{soak.rows} rows compared, {len(soak.wrong)} wrong, {len(soak.lost)} lost; {soak.kills} kills")
     print(f"{len(soak.waits)} calls; p50 {cuts[49]:.0f} ms, p99 {cuts[98]:.0f} ms")
-    if soak.memory:
-        first, last = soak.ends_of_memory()
-        print(f"memory {first:.0f} MB at first, {last:.0f} MB at last ({100 * (last / first - 1):+.1f} %)")
+    if len(soak.memory) >= 4:
+        quarters = soak.memory_of_quarters()
+        sizes = ", ".join(f"{size:.0f}" for size in quarters)
+        print(f"memory {sizes} MB in the quarters of the time ({100 * (quarters[-1] / quarters[0] - 1):+.1f} %)")
     for line in (soak.wrong + soak.lost)[:5]:
         print(line)
     return soak
