@@ -90,6 +90,7 @@ class PromptRows:
         return self._cast_images(dataset, decode=True)
 
     def _cast_images(self, dataset: Any, *, decode: bool) -> Any:
+        import pyarrow as pa
         from datasets import Image, List
 
         feature: Any = Image(decode=decode)
@@ -97,7 +98,7 @@ class PromptRows:
             feature = List(feature)
         try:
             return dataset.cast_column(self.image, feature)
-        except (TypeError, ValueError, NotImplementedError) as error:
+        except (TypeError, ValueError, pa.ArrowNotImplementedError) as error:
             raise InvalidSampleError(
                 f"column {self.image!r} must hold images or paths, or lists of them, got {dataset.features[self.image]}"
             ) from error
